@@ -18,6 +18,10 @@ constexpr double kLearned = 0.3;  // weight of the newest measurement
 
 int32_t end_of(const MediaSpan& span) { return span.begin + span.count; }
 
+bool enabled_in(const Backend& backend, const ModelConfig& config) {
+  return config.vision.has_value() && backend.has_vision();
+}
+
 /// The end of the block of prompt rows that comes after `cached` tokens.
 int32_t next_block_end(const Sequence& s) {
   return std::min(s.cached / kPageTokens * kPageTokens + kPageTokens, s.prompt_size());
@@ -32,7 +36,11 @@ MediaEncoder::MediaEncoder(Backend& backend, const ModelConfig& config, const Po
       workspace_rows_(sizes.vision_rows),
       look_ahead_(sizes.rows_max + kPageTokens),
       freed_(freed),
-      cache_(config.vision && backend.has_vision() ? sizes.media_rows : 0) {}
+      on_host_(backend, enabled_in(backend, config) ? sizes.host_media_rows : 0),
+      cache_(enabled_in(backend, config) ? sizes.media_rows : 0,
+             [this](const MediaKey& key, uint64_t tenant, std::span<const int32_t> places) {
+               on_host_.keep(key, tenant, places);
+             }) {}
 
 Result<void> MediaEncoder::admissible(const SequenceRequest& request) const {
   for (size_t i = 0; i < request.media.size(); ++i) {
@@ -159,14 +167,36 @@ bool MediaEncoder::begin_job(size_t at, const std::vector<size_t>& media, Taking
     keys.push_back(key);
     chosen.push_back(i);
   }
-  job_ = std::move(job);
   if (!whole) {
+    job_ = std::move(job);
     drop_job();
     return false;
   }
-  start_walk(s, chosen);
   for (const size_t i : chosen) s.media_known[i] = 1;
+  chosen = restore(s, chosen, job);
+  if (chosen.empty()) return true;
+  job_ = std::move(job);
+  start_walk(s, chosen);
   return true;
+}
+
+std::vector<size_t> MediaEncoder::restore(Sequence& s, const std::vector<size_t>& media, Job& job) {
+  std::vector<size_t> missing;
+  std::vector<int32_t> entries;
+  for (size_t i = 0; i < media.size(); ++i) {
+    const int32_t entry = job.entries[i];
+    if (!on_host_.restore(key_of(s.request, s.request.media[media[i]]), cache_.places(entry))) {
+      missing.push_back(media[i]);
+      entries.push_back(entry);
+      continue;
+    }
+    cache_.finish(entry);
+    s.media_held[media[i]] = entry;  // the job's hold is the sequence's now
+    ++counters_.restored;
+    encoded_for_ = s.request.id;
+  }
+  job.entries = std::move(entries);
+  return missing;
 }
 
 void MediaEncoder::start_walk(const Sequence& s, const std::vector<size_t>& media) {
@@ -243,6 +273,7 @@ void MediaEncoder::drop_job() {
 void MediaEncoder::clear() {
   if (job_) drop_job();
   cache_.clear();
+  on_host_.clear();
 }
 
 void MediaEncoder::release_beyond(Sequence& sequence, int32_t begin) {
@@ -276,6 +307,7 @@ void MediaEncoder::check_integrity(Live live) const {
     for (const auto& s : live) holders += std::ranges::count(s->media_held, entry);
     return static_cast<int32_t>(holders);
   });
+  on_host_.check_integrity();
 }
 
 }  // namespace nibble

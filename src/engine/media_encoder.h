@@ -1,9 +1,9 @@
 // MediaEncoder: turns the media of running prompts into rows of the text model, one job at a time,
-// in pieces between passes; keeps the rows for later prompts. A sequence holds the rows that its
-// next prompt rows read, and its prefill waits where they are not there yet.
-// Who waits may take rows from one that has held them for long and did not go on (its pages may be
-// what others hold); the media of that one are encoded again later. So no two wait for each other
-// for ever.
+// in pieces between passes; keeps the rows for later prompts, those that must make room for others
+// in host memory. A sequence holds the rows that its next prompt rows read, and its prefill waits
+// where they are not there yet. Who waits may take rows from one that has held them for long and
+// did not go on (its pages may be what others hold); the media of that one are encoded again later.
+// So no two wait for each other for ever.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/cache/media_cache.h"
+#include "engine/cache/media_host_tier.h"
 #include "engine/sequence.h"
 #include "model/backend.h"
 #include "model/vision.h"
@@ -24,13 +25,17 @@ struct MediaCounters {
   int64_t encoded = 0;       // media that went through the tower
   int64_t encoded_rows = 0;  // rows of the text model that they became
   int64_t found = 0;         // media whose rows were there already
-  int64_t evicted = 0;
-  int64_t abandoned = 0;   // jobs whose request ended
-  double encode_ms = 0.0;  // time in the tower
+  int64_t evicted = 0;       // media that had to make room for others
+  int64_t restored = 0;      // media whose rows came back from host memory
+  int64_t abandoned = 0;     // jobs whose request ended
+  double encode_ms = 0.0;    // time in the tower
 };
 
 class MediaEncoder {
  public:
+  MediaEncoder(const MediaEncoder&) = delete;  // its cache calls it
+  MediaEncoder& operator=(const MediaEncoder&) = delete;
+
   /// The content of rows that are given out anew; poisoned: NaN.
   enum class Freed : uint8_t { as_it_is, poisoned };
   /// Nothing is encoded if the model has no tower or `sizes` no rows for it.
@@ -88,6 +93,9 @@ class MediaEncoder {
   bool begin_job(size_t at, const std::vector<size_t>& media, Taking taking);
   std::optional<int32_t> take_rows(size_t at, const MediaRows& media, Taking taking);
   void start_walk(const Sequence& sequence, const std::vector<size_t>& media);
+  /// Fills entries of `job` from host memory and has the sequence hold them. The media, of those
+  /// that the job is for, whose rows were not there; the job keeps their entries.
+  std::vector<size_t> restore(Sequence& sequence, const std::vector<size_t>& media, Job& job);
   std::optional<uint64_t> finish_job();
   void drop_job();
 
@@ -96,6 +104,7 @@ class MediaEncoder {
   int64_t workspace_rows_;
   int32_t look_ahead_;  // prompt tokens beyond the cached ones for which rows are held
   Freed freed_;
+  MediaHostTier on_host_;
   MediaCache cache_;
   std::vector<Sequence*> order_;  // live sequences in the order in which they go in this step
   std::optional<Job> job_;

@@ -150,6 +150,27 @@ TEST_F(MediaEngine, AnImageIsEncodedAgainOnceTheCachesAreForgotten) {
   EXPECT_EQ(core_->media_counters().evicted, 0);  // nothing lacked room
 }
 
+TEST_F(MediaEngine, AnImageThatHadToGoComesBackFromHostMemory) {
+  settings_.pools.host_media_rows = 30;
+  start();
+  expect_answers(ask({at(3, 1, {1, 8, 10})}));                        // 20 rows
+  expect_answers(ask({at(3, 2, {1, 8, 12}), at(90, 3, {1, 4, 6})}));  // 24 and 6 of the 40 rows
+  EXPECT_EQ(core_->media_counters().evicted, 1);
+  const int64_t patches = backend_.vision.patches;
+  expect_answers(ask({at(5, 1, {1, 8, 10})}));
+  EXPECT_EQ(backend_.vision.patches, patches);
+  EXPECT_EQ(core_->media_counters().restored, 1);
+  // It is kept there for its tenant alone.
+  expect_answers(ask({at(3, 4, {1, 8, 14})}));
+  SequenceRequest other = ask({at(5, 1, {1, 8, 10})});
+  other.cache.salt = 5;
+  expect_answers(std::move(other));
+  EXPECT_EQ(core_->media_counters().restored, 1);
+  core_->forget_caches();
+  expect_answers(ask({at(7, 1, {1, 8, 10})}));
+  EXPECT_EQ(core_->media_counters().restored, 1);
+}
+
 TEST_F(MediaEngine, PromptsThatDifferInAnImageShareNothingFromItOn) {
   expect_answers(ask({at(70, 1, {1, 4, 6})}));
   expect_answers(ask({at(70, 2, {1, 4, 6})}));

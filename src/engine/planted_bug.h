@@ -74,6 +74,7 @@ enum PlantedBug : int {
   kBugReadsMediaEarly = 73,      // prompt rows run before their media are encoded
   kBugMediaKeyIgnoresSalt = 74,  // one tenant's rows are found by another
   kBugMediaOffByOne = 75,        // a row reads the place of the next
+  kBugKeepsNoMediaOnHost = 76,   // rows in host memory are those that were there before
 };
 
 constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }

@@ -86,8 +86,9 @@ struct PoolSizes {
   // Rows of a pass whose logits have a place reserved; 0: all. More of them (log-probabilities of
   // prompts) take host memory for as long as they are wanted.
   int32_t logit_rows = 0;
-  int32_t media_rows = 0;   // rows of the text model that encoded media may take; 0: none are
-  int64_t vision_rows = 0;  // patches of the tower's workspace, a multiple of kVisionPage
+  int32_t media_rows = 0;       // rows of the text model that encoded media may take; 0: none are
+  int32_t host_media_rows = 0;  // rows of those that had to go, in host memory
+  int64_t vision_rows = 0;      // patches of the tower's workspace, a multiple of kVisionPage
 };
 
 /// The residual stream of one pass, [T, hidden]; memory of the backend, valid until the next embed.
@@ -167,6 +168,8 @@ class VisionTower {
   virtual void merge_patches(const VisionPiece& piece);
   /// True if every number of these media rows is finite. Nothing else may be read by a pass.
   virtual bool finite_media(std::span<const int32_t> rows);
+  /// Copies media rows to host memory (store) or back (load), as CacheStore's calls copy pages.
+  virtual void move_media(CacheMove move, std::span<const IdPair> rows);
   /// Waits until the pieces so far are computed, so that their time is known.
   virtual void wait_vision() {}
   /// Fills media rows with NaN, so that a stale read is loud. For tests.

@@ -56,6 +56,9 @@ void VisionTower::merge_patches(const VisionPiece&) { CHECK(false, "no vision to
 void VisionTower::poison_media(std::span<const int32_t>) {
   CHECK(false, "no vision tower is loaded");
 }
+void VisionTower::move_media(CacheMove, std::span<const IdPair>) {
+  CHECK(false, "no vision tower is loaded");
+}
 bool VisionTower::finite_media(std::span<const int32_t>) {
   CHECK(false, "no vision tower is loaded");
 }

@@ -5,12 +5,13 @@
 
 namespace nibble {
 
-HostPools::HostPools(const PoolSizes& sizes, int64_t page_bytes, int64_t state_bytes,
-                     int64_t replay_row_bytes)
-    : page_bytes_(page_bytes),
-      slot_bytes_(state_bytes + sizes.replay_rows * replay_row_bytes),
+HostPools::HostPools(const PoolSizes& sizes, const Bytes& bytes)
+    : page_bytes_(bytes.page),
+      slot_bytes_(bytes.state + sizes.replay_rows * bytes.replay_row),
+      media_row_bytes_(bytes.media_row),
       pages_(sizes.host_pages * page_bytes_),
-      slots_(sizes.host_slots * slot_bytes_) {}
+      slots_(sizes.host_slots * slot_bytes_),
+      media_(sizes.host_media_rows * media_row_bytes_) {}
 
 std::span<std::byte> HostPools::at(Buffer& buffer, int32_t id, int64_t bytes) {
   CHECK(id >= 0 && (id + 1) * bytes <= buffer.bytes(), "host id ", id, " of ", buffer.bytes(),

@@ -28,6 +28,8 @@ constexpr int64_t kPagesPerSnapshot = 16;
 constexpr int64_t kPagesMax = int64_t{1} << 20;
 /// Share of the host tier that states take; pages take the rest.
 constexpr int64_t kHostStateDivisor = 3;
+/// Share of the host tier that rows of encoded images may take first.
+constexpr int64_t kHostMediaDivisor = 8;
 
 int64_t pages_of(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 /// A sequence of n tokens caches n - 1: the last one is never fed back.
@@ -159,13 +161,18 @@ void plan_host(const MemoryRequest& request, MemoryPlan& plan) {
     return static_cast<int32_t>(
         std::min({each == 0 ? most : bytes / each, most, int64_t{INT32_MAX}}));
   };
-  const int64_t states =
-      request.page_bytes == 0 ? request.host_bytes : request.host_bytes / kHostStateDivisor;
+  int64_t left = request.host_bytes;
+  if (request.media_rows > 0) {
+    const int64_t row_bytes = request.media_cache_bytes / request.media_rows;
+    plan.pools.host_media_rows =
+        fit(left / kHostMediaDivisor, row_bytes, int64_t{4} * request.media_rows);
+    left -= plan.pools.host_media_rows * row_bytes;
+  }
+  const int64_t states = request.page_bytes == 0 ? left : left / kHostStateDivisor;
   plan.pools.host_slots = fit(states, request.slot_bytes, int64_t{4} * plan.pools.state_slots);
-  const int64_t left = request.host_bytes - plan.pools.host_slots * request.slot_bytes;
+  left -= plan.pools.host_slots * request.slot_bytes;
   plan.pools.host_pages = fit(left, request.page_bytes, int64_t{4} * plan.pools.pages);
-  plan.host_bytes =
-      plan.pools.host_slots * request.slot_bytes + plan.pools.host_pages * request.page_bytes;
+  plan.host_bytes = request.host_bytes - left + plan.pools.host_pages * request.page_bytes;
 }
 
 /// Rows of a pass that sample: each sequence's last, and those that it drafted.

@@ -130,7 +130,18 @@ TEST(MemoryPlan, HostTierStaysWithinItsBytes) {
   EXPECT_GT(plan.host_bytes, request.host_bytes * 9 / 10);
   EXPECT_GT(plan.pools.host_pages, 0);
   EXPECT_GT(plan.pools.host_slots, 0);
+  EXPECT_EQ(plan.pools.host_media_rows, 0);
   EXPECT_LE(plan.total_bytes(), plan.memory_bytes);
+  request.media_rows = 8192;
+  request.media_cache_bytes = int64_t{8192} * 8192;
+  const MemoryPlan sees = plan_memory(config, request).value();
+  EXPECT_EQ(sees.pools.host_media_rows, 4 * 8192);  // four times those of the device
+  EXPECT_LE(sees.host_bytes, request.host_bytes);
+  EXPECT_GT(sees.host_bytes, request.host_bytes * 9 / 10);
+  EXPECT_LT(sees.pools.host_pages, plan.pools.host_pages);
+  request.media_rows = 1 << 20;
+  request.media_cache_bytes = int64_t{1 << 20} * 8192;
+  EXPECT_EQ(plan_memory(config, request).value().pools.host_media_rows, 65536);  // an eighth
 }
 
 TEST(MemoryPlan, ShortensTheContextWhenAutomatic) {

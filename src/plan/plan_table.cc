@@ -66,8 +66,11 @@ std::string MemoryPlan::table() const {
              state_bytes, ", KV cache ", kv_bytes, "\n");
   text += others_line(*this) + sequences_line(*this);
   if (host_bytes > 0)
-    text += concat("host tier: ", plan_megabytes(host_bytes), " (", pools.host_pages, " pages, ",
-                   pools.host_slots, " states)\n");
+    text += concat(
+        "host tier: ", plan_megabytes(host_bytes), " (", pools.host_pages, " pages, ",
+        pools.host_slots, " states",
+        pools.host_media_rows > 0 ? concat(", ", pools.host_media_rows, " tokens of images") : "",
+        ")\n");
   return text + lengths_line(*this);
 }
 

@@ -117,6 +117,8 @@ void add_media(const MediaCounters& media, Exposition& out) {
               media.found);
   out.counter(Also::nobody, "media_evicted_total", "Encoded images and frames that had to go.",
               media.evicted);
+  out.counter(Also::nobody, "media_restored_total",
+              "Encoded images and frames that came back from host memory.", media.restored);
 }
 
 void add_speculation(const EngineCounters& engine, Exposition& out) {

@@ -32,6 +32,7 @@ TestSession::TestSession(Backend& backend, const ModelConfig& config, const Sess
             .host_slots = 1,
             .replay_rows = limits.replay_rows,
             .media_rows = limits.media_rows,
+            .host_media_rows = limits.media_rows,
             .vision_rows = limits.vision_rows};
   backend_.reserve(sizes_).value();
   for (int32_t page = 0; page < sizes_.pages; ++page) backend_.poison_page(page);

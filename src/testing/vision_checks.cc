@@ -273,6 +273,25 @@ void VisionChecks::expect_not_finite_rows_to_be_seen() {
   EXPECT_TRUE(backend_->finite_media(all[1].places));
 }
 
+void VisionChecks::expect_rows_to_come_back_from_host() {
+  const std::vector<float> rows = encode(*backend_, frames(), 1e9, all_frames());
+  std::vector<IdPair> stores, loads;
+  std::vector<int32_t> used;
+  for (const auto& medium : media_)
+    for (const auto& places : medium->places)
+      for (const int32_t place : places) {
+        const int32_t host = kMediaRows - 1 - static_cast<int32_t>(used.size());
+        stores.push_back({.from = place, .to = host});
+        loads.push_back({.from = host, .to = place});
+        used.push_back(place);
+      }
+  backend_->move_media(CacheMove::store, stores);
+  backend_->poison_media(used);
+  EXPECT_FALSE(backend_->finite_media(used));
+  backend_->move_media(CacheMove::load, loads);
+  EXPECT_TRUE(read_rows(*backend_) == rows);
+}
+
 void VisionChecks::report() const {
   testing::Test::RecordProperty("error", concat(error_seen_));
   std::printf("largest error %.2e of the standard deviation\n", error_seen_);

@@ -40,6 +40,8 @@ class VisionChecks {
   void expect_drafts_like(const BackendFactory& factory);
   /// A level that is not a number of the table's makes rows that are not finite, and no others.
   void expect_not_finite_rows_to_be_seen();
+  /// Rows that were moved to host memory and back have their bits again.
+  void expect_rows_to_come_back_from_host();
   void report() const;
 
  private:

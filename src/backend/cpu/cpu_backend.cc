@@ -132,6 +132,9 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void move_media(CacheMove move, std::span<const IdPair> rows) override {
+    host_.move_media(move, rows, [&](int32_t id) { return media_.rows.row(id); });
+  }
   void poison_media(std::span<const int32_t> rows) override {
     for (const int32_t row : rows) std::fill_n(media_.rows.row(row), config_.hidden, kPoison);
   }
@@ -213,7 +216,10 @@ class CpuBackend final : public Backend {
 
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
   pools_ = cpu::Pools(config_, sizes, kv_format_of(kv_cache_, KvFormat::f32));
-  host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
+  host_ = HostPools(sizes, {.page = page_bytes(),
+                            .state = state_slot_bytes(),
+                            .replay_row = replay_row_bytes(),
+                            .media_row = int64_t{config_.hidden} * int64_t{sizeof(float)}});
   work_ = cpu::Workspace(config_, cpu::workspace_rows(sizes));
   const size_t calls = cpu::calls_most(config_);
   if (config_.moe) {

@@ -32,6 +32,7 @@ TEST_P(CpuVision, SameBitsInEveryCutOnEveryInstructionSet) {
   checks_.expect_same_bits(make_cpu_backend, others);
 }
 TEST_P(CpuVision, NumbersThatAreNotFiniteAreSeen) { checks_.expect_not_finite_rows_to_be_seen(); }
+TEST_P(CpuVision, RowsComeBackFromHostMemory) { checks_.expect_rows_to_come_back_from_host(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuVision, testing::Values("tiny", "pebble"),
                          [](const auto& test) { return std::string(test.param); });

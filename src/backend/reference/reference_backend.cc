@@ -77,6 +77,9 @@ class ReferenceBackend final : public Backend {
   void merge_patches(const VisionPiece& piece) override { vision_->merge(piece); }
   bool finite_media(std::span<const int32_t> rows) override { return vision_->finite(rows); }
 
+  void move_media(CacheMove move, std::span<const IdPair> rows) override {
+    host_.move_media(move, rows, [&](int32_t id) { return vision_->media_row(id); });
+  }
   void poison_media(std::span<const int32_t> rows) override { vision_->poison(rows); }
 
   bool calibrates() const override { return true; }
@@ -195,7 +198,10 @@ Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
     pages_.reserve(config_, sizes.pages);
     slots_.reserve(config_, sizes);
     if (vision_) vision_->reserve(sizes.vision_rows, sizes.media_rows);
-    host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
+    host_ = HostPools(sizes, {.page = page_bytes(),
+                              .state = state_slot_bytes(),
+                              .replay_row = replay_row_bytes(),
+                              .media_row = int64_t{config_.hidden} * int64_t{sizeof(float)}});
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::no_memory,
                       {.what = "cache pools",

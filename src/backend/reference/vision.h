@@ -38,6 +38,7 @@ class Vision {
   void merge(const VisionPiece& piece);
   /// [out], of a row that merge() wrote.
   const float* media_row(int32_t place) const { return &media_[place_of(place)]; }
+  float* media_row(int32_t place) { return &media_[place_of(place)]; }
   bool finite(std::span<const int32_t> places) const;
   void poison(std::span<const int32_t> places);
   bool reserved() const { return !media_.empty(); }

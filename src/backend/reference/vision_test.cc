@@ -28,6 +28,10 @@ TEST_P(ReferenceVision, NumbersThatAreNotFiniteAreSeen) {
   checks_.expect_not_finite_rows_to_be_seen();
 }
 
+TEST_P(ReferenceVision, RowsComeBackFromHostMemory) {
+  checks_.expect_rows_to_come_back_from_host();
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceVision, testing::Values("tiny", "pebble"),
                          [](const auto& test) { return std::string(test.param); });
 

@@ -59,8 +59,8 @@ inline constexpr Option kSnapshotsOption = {
     "states kept for the prefix cache; default: by memory, on a CPU two per sequence"};
 inline constexpr Option kHostCacheOption = {
     "host-cache-memory-bytes", "N", "",
-    "host memory for swapped sequences and the prefix cache's second tier; default: as the plan "
-    "says, at most 4G"};
+    "host memory for swapped sequences and the second tier of the prefix cache and of encoded "
+    "images; default: as the plan says, at most 4G"};
 inline constexpr Option kStepTimeOption = {
     "step-time-budget", "MS", "75",
     "milliseconds of one pass while sequences wait for their next token"};

@@ -10,7 +10,8 @@
 
 namespace nibble {
 
-MediaCache::MediaCache(int32_t rows) : rows_(rows), free_(static_cast<size_t>(rows)) {
+MediaCache::MediaCache(int32_t rows, Evicted evicted)
+    : rows_(rows), free_(static_cast<size_t>(rows)), on_evicted_(std::move(evicted)) {
   std::iota(free_.rbegin(), free_.rend(), 0);  // the lowest are taken first
 }
 
@@ -57,6 +58,8 @@ std::optional<int32_t> MediaCache::begin(const MediaKey& key, uint64_t tenant) {
 
 void MediaCache::evict(int32_t entry) {
   ++evicted_;
+  const Entry& gone = entries_.at(entry);
+  if (gone.whole && on_evicted_) on_evicted_(gone.key, gone.tenant, gone.places);
   erase(entry);
 }
 

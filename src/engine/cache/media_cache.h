@@ -1,11 +1,13 @@
 // MediaCache: which of the backend's media rows hold what the vision tower made of which media.
-// Ids and decisions only, as the pools of pages and slots. The least recently used goes first; a
-// tenant that has more than its share loses its own before others lose theirs. One thread.
+// Ids and decisions only, as the pools of pages and slots; a second one is for rows in host memory.
+// The least recently used goes first; a tenant that has more than its share loses its own before
+// others lose theirs. One thread.
 #pragma once
 
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,8 +26,12 @@ struct MediaKey {
 
 class MediaCache {
  public:
-  /// `rows`: of the backend, PoolSizes::media_rows.
-  explicit MediaCache(int32_t rows);
+  /// Takes an entry that has to make room for others.
+  using Evicted =
+      std::function<void(const MediaKey& key, uint64_t tenant, std::span<const int32_t> places)>;
+  /// `rows` of the backend, PoolSizes::media_rows or host_media_rows. `evicted` is called before
+  /// the rows of a whole entry are given to another.
+  explicit MediaCache(int32_t rows, Evicted evicted = {});
 
   /// The entry that holds this, whole; nothing: none does.
   std::optional<int32_t> find(const MediaKey& key) const;
@@ -83,6 +89,7 @@ class MediaCache {
 
   int32_t rows_;
   std::vector<int32_t> free_;
+  Evicted on_evicted_;
   std::map<int32_t, Entry> entries_;
   std::map<MediaKey, int32_t> whole_;
   // Derived from the entries, so that to make room costs no walk over all of them.

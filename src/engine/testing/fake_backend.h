@@ -165,7 +165,10 @@ class FakeBackend final : public Backend {
     sizes_ = sizes;
     pages_.assign(static_cast<size_t>(sizes.pages * words() * kPageTokens), kPoison);
     states_.assign(static_cast<size_t>(sizes.state_slots) * slot_words(), kPoison);
-    host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
+    host_ = HostPools(sizes, {.page = page_bytes(),
+                              .state = state_slot_bytes(),
+                              .replay_row = replay_row_bytes(),
+                              .media_row = sizeof(float)});
     vision.reserve(sizes);
     return {};
   }
@@ -177,6 +180,9 @@ class FakeBackend final : public Backend {
   void attend_patches(int block, const VisionPiece& piece) override { vision.attend(block, piece); }
   void merge_patches(const VisionPiece& piece) override { vision.merge(piece); }
   bool finite_media(std::span<const int32_t> rows) override { return vision.finite(rows); }
+  void move_media(CacheMove move, std::span<const IdPair> rows) override {
+    host_.move_media(move, rows, [&](int32_t id) { return vision.row(id); });
+  }
   void poison_media(std::span<const int32_t> rows) override { vision.poison(rows); }
   int64_t page_bytes() const override { return kPageTokens * 8 * words(); }
   int64_t state_slot_bytes() const override { return 8 * words(); }

@@ -74,6 +74,7 @@ class FakeVision {
     }
   }
   const float* row(int32_t place) const { return &rows_[static_cast<size_t>(place)]; }
+  float* row(int32_t place) { return &rows_[static_cast<size_t>(place)]; }
   bool finite(std::span<const int32_t> places) const {
     for (const int32_t place : places)
       if (std::isnan(*row(place))) return false;

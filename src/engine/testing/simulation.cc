@@ -474,6 +474,7 @@ void Life::collect_counts() {
   counts_.media_encoded += media.encoded;
   counts_.media_found += media.found;
   counts_.media_evicted += media.evicted;
+  counts_.media_restored += media.restored;
   counts_.media_abandoned += media.abandoned;
 }
 

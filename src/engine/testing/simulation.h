@@ -47,6 +47,7 @@ struct SimulationCounts {
   int64_t media_encoded = 0;
   int64_t media_found = 0;  // without a call of the tower
   int64_t media_evicted = 0;
+  int64_t media_restored = 0;   // from host memory
   int64_t media_abandoned = 0;  // jobs whose request ended
 
   void add(const SimulationCounts& other);

@@ -23,7 +23,8 @@ void SimulationCounts::add(const SimulationCounts& o) {
   drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
   sampled_here += o.sampled_here, sampled_there += o.sampled_there;
   media_encoded += o.media_encoded, media_found += o.media_found;
-  media_evicted += o.media_evicted, media_abandoned += o.media_abandoned;
+  media_evicted += o.media_evicted, media_restored += o.media_restored;
+  media_abandoned += o.media_abandoned;
 }
 
 std::string SimulationCounts::text() const {
@@ -44,7 +45,8 @@ std::string SimulationCounts::text() const {
       drafts_refused, "\ndrafts right ", drafts_right, "\ndrafts wrong ", drafts_wrong,
       "\ntokens chosen on the host ", sampled_here, "\ntokens chosen by the backend ",
       sampled_there, "\nmedia encoded ", media_encoded, "\nmedia found encoded ", media_found,
-      "\nmedia evicted ", media_evicted, "\nmedia jobs abandoned ", media_abandoned, "\n");
+      "\nmedia evicted ", media_evicted, "\nmedia restored ", media_restored,
+      "\nmedia jobs abandoned ", media_abandoned, "\n");
 }
 
 std::string SimulationCounts::too_rare() const {
@@ -82,6 +84,7 @@ std::string SimulationCounts::too_rare() const {
   need("media encoded", media_encoded, 1);
   need("media found", media_found, 2);
   need("media evicted", media_evicted, 2);
+  need("media restored", media_restored, 20);
   need("media jobs abandoned", media_abandoned, 20);
   return names;
 }

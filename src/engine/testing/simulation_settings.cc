@@ -31,6 +31,7 @@ EngineSettings random_settings(std::mt19937_64& random) {
   if (settings.model_drafts > 0) settings.repeat_match = pick(0, 3);
   if (pick(0, 1) == 0) {
     settings.pools.media_rows = pick(16, 60);
+    settings.pools.host_media_rows = pick(0, 2) == 0 ? 0 : pick(4, 80);
     settings.pools.vision_rows = kVisionPage * pick(1, 3);
   }
   const int mode = pick(0, 9);

@@ -71,6 +71,7 @@ class DeviceBuffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
+  std::span<std::byte> span() const { return {as<std::byte>(), static_cast<size_t>(bytes_)}; }
 
   /// Large buffers give their memory back and keep their address; small ones do nothing. Nothing
   /// may use it until wake(). The device is idle.
@@ -111,6 +112,7 @@ class PinnedBuffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
+  std::span<std::byte> span() const { return part(0, bytes_); }
   std::span<std::byte> part(int64_t begin, int64_t count) const {
     CHECK(begin >= 0 && begin + count <= bytes_, "bytes ", begin, "+", count, " of ", bytes_);
     return {as<std::byte>() + begin, static_cast<size_t>(count)};

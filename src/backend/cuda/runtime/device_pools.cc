@@ -84,13 +84,13 @@ HiddenView DevicePools::hidden() const {
 
 void DevicePools::move_pages(CacheMove move, std::span<const IdPair> pages,
                              cudaStream_t stream) const {
-  queue_moves({.device = pages_, .host = host_pages_, .bytes_each = page_bytes_}, move, pages,
-              stream);
+  queue_moves({.device = pages_.span(), .host = host_pages_.span(), .bytes_each = page_bytes_},
+              move, pages, stream);
 }
 void DevicePools::move_slots(CacheMove move, std::span<const IdPair> slots,
                              cudaStream_t stream) const {
-  queue_moves({.device = slots_, .host = host_slots_, .bytes_each = slot_bytes_}, move, slots,
-              stream);
+  queue_moves({.device = slots_.span(), .host = host_slots_.span(), .bytes_each = slot_bytes_},
+              move, slots, stream);
 }
 void DevicePools::zero_slots(std::span<const int32_t> slots, cudaStream_t stream) const {
   for (const IdRun& run : adjacent_runs(slots)) {

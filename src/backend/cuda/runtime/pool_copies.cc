@@ -10,10 +10,10 @@ void queue_moves(const PoolMemory& pool, CacheMove move, std::span<const IdPair>
   const auto place = [&](bool host, int32_t id, int32_t count) {
     const int64_t begin = id * pool.bytes_each;
     const int64_t end = begin + count * pool.bytes_each;
-    const int64_t bytes = host ? pool.host.bytes() : pool.device.bytes();
-    CHECK(id >= 0 && end <= bytes, "id ", id + count - 1, " of ", bytes, " bytes, ",
-          pool.bytes_each, " each");
-    return (host ? pool.host.as<std::byte>() : pool.device.as<std::byte>()) + begin;
+    const std::span<std::byte> memory = host ? pool.host : pool.device;
+    CHECK(id >= 0 && end <= std::ssize(memory), "id ", id + count - 1, " of ", memory.size(),
+          " bytes, ", pool.bytes_each, " each");
+    return memory.data() + begin;
   };
   std::vector<void*> to;
   std::vector<const void*> from;

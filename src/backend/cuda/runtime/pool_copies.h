@@ -11,8 +11,8 @@ namespace nibble::cuda {
 
 /// A pool of equal parts and its counterpart in host memory.
 struct PoolMemory {
-  const DeviceBuffer& device;
-  const PinnedBuffer& host;
+  std::span<std::byte> device;
+  std::span<std::byte> host;
   int64_t bytes_each = 0;
 };
 

@@ -21,6 +21,9 @@ class TowerBackend : public Backend {
   }
   void merge_patches(const VisionPiece& piece) override { tower_->merge(piece); }
   bool finite_media(std::span<const int32_t> rows) override { return tower_->finite(rows); }
+  void move_media(CacheMove move, std::span<const IdPair> rows) override {
+    tower_->move(move, rows);
+  }
   void wait_vision() override { tower_->wait(); }
   void poison_media(std::span<const int32_t> rows) override { tower_->poison(rows); }
 

@@ -50,5 +50,9 @@ TEST_F(CudaVision, NumbersThatAreNotFiniteAreSeen) {
   checks(kRowsErrorMax).expect_not_finite_rows_to_be_seen();
 }
 
+TEST_F(CudaVision, RowsComeBackFromHostMemory) {
+  checks(kRowsErrorMax).expect_rows_to_come_back_from_host();
+}
+
 }  // namespace
 }  // namespace nibble

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/ops/vision/vision.h"
 #include "backend/cuda/runtime/device_context.h"
+#include "backend/cuda/runtime/pool_copies.h"
 #include "backend/cuda/weights/device_checks.h"
 
 namespace nibble::cuda {
@@ -20,10 +21,13 @@ int64_t first_of(const VisionPiece& piece) { return piece.frame->row_begin + pie
 Result<void> CardTower::reserve(DeviceContext& device, const PoolSizes& sizes) {
   buffer_ = DeviceBuffer();
   memory_ = VisionMemory();
+  host_rows_ = PinnedBuffer();
   if (sizes.media_rows == 0) return {};
   const int64_t bytes = VisionMemory::cut(config_, sizes, nullptr).bytes;
   buffer_ = TRY(DeviceBuffer::allocate(device, bytes, "the vision tower"));
   memory_ = VisionMemory::cut(config_, sizes, buffer_.as<std::byte>());
+  host_rows_ = TRY(
+      PinnedBuffer::allocate(sizes.host_media_rows * media_row_bytes(), "rows of encoded media"));
   vision_prepare(launcher_);
   fill_turns();
   return {};
@@ -192,7 +196,7 @@ void CardTower::merge(const VisionPiece& piece) const {
 bool CardTower::finite(std::span<const int32_t> rows) const {
   auto* flag = memory_.flag.as<int32_t>();
   CUDA_CHECK(cudaMemsetAsync(flag, 0, sizeof(int32_t), launcher_.stream));
-  const int64_t bytes = int64_t{config_.out} * int64_t{sizeof(float)};
+  const int64_t bytes = media_row_bytes();
   find_not_finite({.base = reinterpret_cast<const uint8_t*>(this->rows()),
                    .stride = bytes,
                    .bytes = bytes,
@@ -205,8 +209,16 @@ bool CardTower::finite(std::span<const int32_t> rows) const {
   return found == 0 && device_failure() == cudaSuccess;
 }
 
+void CardTower::move(CacheMove move, std::span<const IdPair> rows) const {
+  const DeviceSlice& device = memory_.rows;
+  queue_moves({.device = {device.as<std::byte>(), static_cast<size_t>(device.bytes())},
+               .host = host_rows_.span(),
+               .bytes_each = media_row_bytes()},
+              move, rows, launcher_.stream);
+}
+
 void CardTower::poison(std::span<const int32_t> rows) const {
-  const size_t bytes = static_cast<size_t>(config_.out) * sizeof(float);
+  const auto bytes = static_cast<size_t>(media_row_bytes());
   for (const int32_t row : rows)
     CUDA_CHECK(
         cudaMemsetAsync(this->rows() + int64_t{row} * config_.out, 0xFF, bytes, launcher_.stream));

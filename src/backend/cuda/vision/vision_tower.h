@@ -34,10 +34,12 @@ class CardTower {
   void attend(int block, const VisionPiece& piece) const;
   void merge(const VisionPiece& piece) const;
   bool finite(std::span<const int32_t> rows) const;
+  void move(CacheMove move, std::span<const IdPair> rows) const;
   void poison(std::span<const int32_t> rows) const;
   void wait() const;
 
  private:
+  int64_t media_row_bytes() const { return int64_t{config_.out} * int64_t{sizeof(float)}; }
   struct Output {
     GemmOutput shape;
     void* y;
@@ -56,6 +58,7 @@ class CardTower {
   Launcher launcher_;
   DeviceBuffer buffer_;
   VisionMemory memory_;
+  PinnedBuffer host_rows_;  // F32 [host media rows][out]
 };
 
 }  // namespace nibble::cuda
