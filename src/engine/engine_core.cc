@@ -77,7 +77,9 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
   backend_.set_sampleable(sampler_.sampler().sampleable());
 }
 
-EngineCore::~EngineCore() = default;
+EngineCore::~EngineCore() {
+  if (under_way_ && backend_.alive().ok()) backend_.end_head();
+}
 
 void EngineCore::submit(SequenceRequest request) {
   for (const auto& sequence : live_)
@@ -144,33 +146,53 @@ std::vector<EngineEvent> EngineCore::step() {
   if (end_if_lost()) return std::exchange(events_, {});
   const double begin_ms = now_ms();
   end_expired(planted(kBugDeadlineLate) ? begin_ms - 100.0 : begin_ms);
+  const bool alive = under_way_ ? step_ahead(begin_ms) : step_in_order(begin_ms);
+  if (alive && settings_.integrity == IntegrityChecks::every_step) {
+    memory_.poison_freed();
+    check_integrity();
+  }
+  return std::exchange(events_, {});
+}
+
+bool EngineCore::step_in_order(double begin_ms) {
   refresh_matches();
   media_.prepare(live_);
   choose_candidates();
   scheduler_.beside(media_.busy() ? Scheduler::Encoder::works : Scheduler::Encoder::rests);
   const Schedule schedule = scheduler_.next(views_, free_resources(), begin_ms);
+  scheduled_ = submitted_;
   carry_out(schedule, begin_ms);
   Pass pass = build_pass(schedule, begin_ms);
+  const PassShape shape = pass.shape;
   if (!pass.parts.empty()) {
     const Residual h = run_layers(backend_, config_, pass.batch);  // a device computes from here
     make_choices(pass);                                            // meanwhile
-    const HeadOutput output = backend_.head(pass.batch, h);        // waits
-    if (end_if_lost()) return std::exchange(events_, {});
-    absorb(pass, output, begin_ms);
-    sampler_.sample(rows_);
-    for (const Sampled& sampled : sampled_) accept(sampled);
-    scheduler_.observe(pass.shape, now_ms() - begin_ms - drafting_ms_);
-    ++counters_.passes;
+    if (!finish_pass(std::move(pass), h, begin_ms)) return false;
   } else if (masks_awaited_ && !media_.busy()) {
     std::this_thread::sleep_for(kMaskWait);
   }
   drop_finished();
-  if (media_.busy()) encode(pass.shape);
-  if (settings_.integrity == IntegrityChecks::every_step) {
-    memory_.poison_freed();
-    check_integrity();
+  if (media_.busy()) encode(shape);
+  return true;
+}
+
+bool EngineCore::finish_pass(Pass pass, Residual h, double now_ms) {
+  if (may_stay_under_way(pass) && backend_.begin_head(pass.batch, h)) {
+    under_way_ = std::move(pass);
+    return true;
   }
-  return std::exchange(events_, {});
+  const HeadOutput output = backend_.head(pass.batch, h);  // waits
+  return take_tokens(pass, output, now_ms);
+}
+
+bool EngineCore::take_tokens(const Pass& pass, const HeadOutput& output, double now_ms) {
+  if (end_if_lost()) return false;
+  absorb(pass, output, now_ms);
+  sampler_.sample(rows_);
+  for (const Sampled& sampled : sampled_) accept(sampled);
+  scheduler_.observe(pass.shape, this->now_ms() - pass.begin_ms);
+  ++counters_.passes;
+  return true;
 }
 
 /// The time that the pass leaves of the step goes to the media that prompts wait for.
@@ -190,6 +212,7 @@ void EngineCore::encode(const PassShape& pass) {
 bool EngineCore::end_if_lost() {
   const Result<void> alive = backend_.alive();
   if (alive.ok()) return false;
+  under_way_.reset();
   drop_finished();
   for (const auto& sequence : live_) {
     memory_.condemn(*sequence);
@@ -334,6 +357,10 @@ void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
     ++counters_.swaps_out;
     return;
   }
+  restart(sequence, now_ms);
+}
+
+void EngineCore::restart(Sequence& sequence, double now_ms) {
   memory_.release(sequence, now_ms);
   sequence.phase = Phase::waiting;
   sequence.cached = sequence.replay = 0;
@@ -344,6 +371,7 @@ void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
 
 EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms) {
   Pass pass;
+  pass.begin_ms = now_ms + drafting_ms_;
   for (const ScheduledRows& piece : schedule.rows)  // all are begun before one is waited for
     ask_for_masks(*candidates_[static_cast<size_t>(piece.sequence)]);
   for (const ScheduledRows& piece : schedule.rows) {
@@ -369,21 +397,12 @@ void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, dou
   if (rows <= 0) return;
   const bool drafted = s.phase == Phase::decode && rows > 1;
   Batch& batch = pass.batch;
-  const int32_t pages = KvPool::pages_for(end);
-  batch.sequences.push_back(
-      {.row_begin = batch.rows(),
-       .row_count = rows,
-       .kv_begin = s.cached,
-       .page_begin = static_cast<int32_t>(batch.pages.size()),
-       .page_count = pages,
-       .state_in = s.state_slot,
-       .state_out = s.state_slot,
-       .arithmetic = piece.arithmetic,
-       .replay = planted(kBugForgetsReplay) ? 0 : s.replay,
-       .write = drafted ? StateWrite::replayed : StateWrite::rows,
-       .position_before = s.cached > 0 ? s.position(s.cached - 1) : std::array<int32_t, 3>{}});
-  batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
-  Part part{.sequence = &s, .rows = rows, .logit_rows = wanted_logits(s, rows), .snapshots = {}};
+  BatchSequence& place = append_sequence(batch, s, s.cached, end);
+  place.arithmetic = piece.arithmetic;
+  place.replay = planted(kBugForgetsReplay) ? 0 : s.replay;
+  place.write = drafted ? StateWrite::replayed : StateWrite::rows;
+  Part part{.sequence = &s, .begin = s.cached, .rows = rows, .snapshots = {}};
+  part.logit_rows = wanted_logits(s, rows);
   part.drafted = drafted;
   if (!drafted) part.snapshots = memory_.begin_snapshots(s, end, now_ms);
   const int32_t early = planted(kBugSnapshotEarly) && rows > 1 ? 1 : 0;
@@ -398,6 +417,22 @@ void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, dou
   else
     pass.shape.add_piece(s.cached, rows);
   pass.parts.push_back(std::move(part));
+}
+
+BatchSequence& EngineCore::append_sequence(Batch& batch, const Sequence& s, int32_t begin,
+                                           int32_t end) {
+  const int32_t pages = KvPool::pages_for(end);
+  const auto page_begin = static_cast<int32_t>(batch.pages.size());
+  batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
+  return batch.sequences.emplace_back(BatchSequence{
+      .row_begin = batch.rows(),
+      .row_count = end - begin,
+      .kv_begin = begin,
+      .page_begin = page_begin,
+      .page_count = pages,
+      .state_in = s.state_slot,
+      .state_out = s.state_slot,
+      .position_before = begin > 0 ? s.position(begin - 1) : std::array<int32_t, 3>{}});
 }
 
 /// Tokens [cached, end) of prompt, generated ones and drafts.
@@ -436,7 +471,7 @@ void EngineCore::set_positions(Pass& pass) {
   size_t row = 0;
   for (const Part& part : pass.parts)
     for (int32_t i = 0; i < part.rows; ++i, ++row) {
-      const auto position = part.sequence->position(part.sequence->cached + i);
+      const auto position = part.sequence->position(part.begin + i);
       for (size_t axis = 0; axis < 3; ++axis)
         pass.batch.positions[axis * rows + row] = position[axis];
     }
@@ -447,6 +482,7 @@ void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished detail
   details.reason = reason;
   details.prompt_tokens = sequence.prompt_size();
   details.completion_tokens = sequence.generated_size() + (details.stop_token >= 0 ? 1 : 0);
+  if (planted(kBugCountsVoidRow) && under_way_) ++details.completion_tokens;
   details.cached_tokens = sequence.hit_tokens;
   details.drafted_tokens = sequence.drafted;
   details.accepted_tokens = sequence.drafts_right;
@@ -459,8 +495,14 @@ void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished detail
 
 void EngineCore::drop_finished() {
   if (finished_.empty()) return;
+  const auto has_ended = [&](const Sequence& s) {
+    return std::ranges::find(finished_, s.request.id) != finished_.end();
+  };
+  if (under_way_)
+    for (Part& part : under_way_->parts)
+      if (part.sequence != nullptr && has_ended(*part.sequence)) part.sequence = nullptr;
   std::erase_if(live_, [&](const std::unique_ptr<Sequence>& s) {
-    if (std::ranges::find(finished_, s->request.id) == finished_.end()) return false;
+    if (!has_ended(*s)) return false;
     media_.forget(*s);
     memory_.release(*s, now_ms());
     return true;

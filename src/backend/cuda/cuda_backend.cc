@@ -20,6 +20,7 @@
 #include "backend/cuda/runtime/host_copy.h"
 #include "backend/cuda/runtime/recorded_passes.h"
 #include "backend/cuda/runtime/slot_layout.h"
+#include "backend/cuda/runtime/stream.h"
 #include "backend/cuda/selection.h"
 #include "backend/cuda/vision/tower_backend.h"
 #include "backend/cuda/weights/device_checks.h"
@@ -131,6 +132,9 @@ class CudaBackend final : public TowerBackend {
     return after_block(batch, h);
   }
   HeadOutput head(const Batch& batch, Residual h) override;
+  /// Passes that are recorded alone: the host lays out prompts in memory that the device reads.
+  bool begin_head(const Batch& batch, Residual h) override;
+  HeadOutput end_head() override;
   bool drafts() const override { return config_.draft_layers > 0; }
   void keep_draft_entries(const Batch&, Residual) override {
     if (launches_ && drafts()) cuda::draft_entries_block(context_);
@@ -240,6 +244,8 @@ class CudaBackend final : public TowerBackend {
   bool launches_ = true;         // this walk launches kernels block by block
   bool host_in_use_ = false;     // copies of the host pools may be under way
   HeadResults head_results_;
+  Event head_ended_;
+  bool head_begun_ = false;
   Context context_{.config = config_,
                    .weights = weights_,
                    .rope = rope_.view,
@@ -251,6 +257,7 @@ class CudaBackend final : public TowerBackend {
 template <typename MakeWeights>
 Result<void> CudaBackend::load(const MakeWeights& make) {
   context_.launcher = launcher_of(*device_, card_);
+  head_ended_ = Event::create();
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
   rope_ = TRY(upload_rope(*device_, config_));
@@ -332,7 +339,12 @@ Residual CudaBackend::embed(const Batch& batch) {
   if (!recording_) {
     graph_ = graph_of(batch);
     launches_ = !graph_;
-    batch_.upload(batch, graph_ ? *graph_ : extent_of(batch), stream_);
+    const Extent extent = graph_ ? *graph_ : extent_of(batch);
+    if (batch.carried.empty())
+      batch_.upload(batch, extent, stream_);
+    else
+      batch_.upload_carried(batch, extent, head_results_.chosen_rows(),
+                            context_.launcher.of(Step::embed));
   }
   split_rows(batch);
   // From here on the device computes, while the caller makes masks.
@@ -366,10 +378,30 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
     head_block(context_, nullptr, context_.batch.rows);
     return {};
   }
+  CHECK(!head_begun_, "the tokens of the pass before were not read");
   head_results_.run(context_, batch_, batch,
                     head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
   pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
   finish();
+  return head_results_.output();
+}
+
+bool CudaBackend::begin_head(const Batch& batch, Residual) {
+  CHECK(!head_begun_, "the tokens of the pass before were not read");
+  if (!graph_ || !head_results_.takes(batch)) return false;
+  head_results_.run(context_, batch_, batch,
+                    head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
+  pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
+  head_ended_.record(stream_);
+  head_begun_ = true;
+  return true;
+}
+
+/// The pass behind it may compute already.
+HeadOutput CudaBackend::end_head() {
+  CHECK(head_begun_, "no head was begun");
+  head_begun_ = false;
+  head_ended_.wait();
   return head_results_.output();
 }
 

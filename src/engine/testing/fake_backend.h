@@ -38,6 +38,8 @@ class FakeBackend final : public Backend {
     bool two_arithmetics = true;
     /// True if it chooses tokens itself where the batch lets it; else it gives logits.
     bool chooses = false;
+    /// True if passes may be begun before the tokens that it has chosen are read.
+    bool overlaps = false;
     /// It has a layer that drafts what the model says, from entries and hidden rows of its own; but
     /// for one in so many that it gets wrong, 0: none. Absent: no such layer.
     std::optional<uint64_t> drafts;
@@ -288,19 +290,24 @@ class FakeBackend final : public Backend {
   }
   Residual moe_block(int, const Batch&, Residual h) override { return h; }
   Residual dense_mlp_block(int, const Batch&, Residual h) override { return h; }
-  HeadOutput head(const Batch& batch, Residual) override {
-    logits_.clear();
-    for (const int32_t row : batch.logit_rows) {
-      const auto at = static_cast<size_t>(row);
-      const std::vector<float> logits = logits_of(mix(row_state_[at], row_pages_[at]));
-      logits_.insert(logits_.end(), logits.begin(), logits.end());
-    }
-    if (!model_.chooses || batch.choices.empty())
-      return {.logits = logits_, .hidden = {}, .chosen = {}};
-    CHECK(batch.choices.size() == batch.logit_rows.size(), "choices ", batch.choices.size());
+  bool begin_head(const Batch& batch, Residual) override {
+    CHECK(!begun_, "the tokens of the pass before were not read");
+    if (!model_.overlaps || !model_.chooses || batch.choices.empty()) return false;
+    begun_ = true;
+    compute_head(batch);
+    late_ = chosen_;
     chosen_.clear();
-    for (size_t i = 0; i < batch.choices.size(); ++i) chosen_.push_back(choose(batch, i));
+    return true;
+  }
+  HeadOutput end_head() override {
+    CHECK(begun_, "no head was begun");
+    begun_ = false;
+    chosen_ = late_;
     return {.logits = {}, .hidden = {}, .chosen = chosen_};
+  }
+  HeadOutput head(const Batch& batch, Residual) override {
+    CHECK(!begun_, "the tokens of the pass before were not read");
+    return compute_head(batch);
   }
   void set_sampleable(std::span<const uint32_t> bits) override {
     sampler_ = Sampler(kVocab, {bits.begin(), bits.end()});
@@ -398,11 +405,17 @@ class FakeBackend final : public Backend {
         const auto row = static_cast<size_t>(s.row_begin + i);
         const auto& p = batch.positions;
         const int32_t index = s.kv_begin + i;
-        row_values_.push_back(row_value(batch.tokens[row], embeddings[row], index,
+        row_values_.push_back(row_value(token_of(batch, row), embeddings[row], index,
                                         {p[row], p[rows + row], p[2 * rows + row]}));
-        entry_values_.push_back(
-            entry_value(batch.tokens[row], embeddings[row], index, position_before(batch, s, i)));
+        entry_values_.push_back(entry_value(token_of(batch, row), embeddings[row], index,
+                                            position_before(batch, s, i)));
       }
+  }
+  /// Where no token could be chosen any will do: its sequence ends.
+  int32_t token_of(const Batch& batch, size_t row) const {
+    if (batch.carried.empty() || batch.carried[row] < 0) return batch.tokens[row];
+    CHECK(begun_, "no head has chosen the token of row ", row);
+    return std::max(late_.at(static_cast<size_t>(batch.carried[row])).token, 0);
   }
   /// A place in a page and a row in a slot have one of the model, and one of the layer that drafts.
   int64_t words() const { return drafts() ? 2 : 1; }
@@ -438,11 +451,27 @@ class FakeBackend final : public Backend {
   std::span<uint64_t> state(int32_t slot) {
     return std::span(states_).subspan(static_cast<size_t>(slot) * slot_words(), slot_words());
   }
+  HeadOutput compute_head(const Batch& batch) {
+    logits_.clear();
+    for (const int32_t row : batch.logit_rows) {
+      const auto at = static_cast<size_t>(row);
+      const std::vector<float> logits = logits_of(mix(row_state_[at], row_pages_[at]));
+      logits_.insert(logits_.end(), logits.begin(), logits.end());
+    }
+    if (!model_.chooses || batch.choices.empty())
+      return {.logits = logits_, .hidden = {}, .chosen = {}};
+    CHECK(batch.choices.size() == batch.logit_rows.size(), "choices ", batch.choices.size());
+    chosen_.clear();
+    for (size_t i = 0; i < batch.choices.size(); ++i) chosen_.push_back(choose(batch, i));
+    return {.logits = {}, .hidden = {}, .chosen = chosen_};
+  }
   /// A device counts the tokens of a sequence as they come: what it has seen under a serial must
   /// stay.
   ChosenToken choose(const Batch& batch, size_t row) {
     const TokenHistory& history = batch.choices[row].history;
-    CHECK(history.serial > 0, "a history without a serial");
+    const bool is_void = history.serial == 0 && batch.sequences.size() == batch.choices.size();
+    CHECK(history.serial > 0 || is_void, "a history without a serial");
+    if (is_void) return {.token = 0};
     std::vector<int32_t> now(history.prompt.begin(), history.prompt.end());
     now.insert(now.end(), history.generated.begin(), history.generated.end());
     std::vector<int32_t>& before = said_[history.serial];
@@ -479,6 +508,8 @@ class FakeBackend final : public Backend {
   Sampler sampler_{kVocab, Sampler::all_sampleable(kVocab)};
   std::map<uint64_t, std::vector<int32_t>> said_;  // by serial, as last seen
   std::vector<ChosenToken> chosen_;
+  std::vector<ChosenToken> late_;  // of the head that was begun and not ended
+  bool begun_ = false;
   std::vector<int32_t> drafted_;
 };
 

@@ -36,7 +36,8 @@ class FakeGrammar final : public SlowConstraint {
         if (!may_follow(token)) forbid_token(bits, token);
       return bits;
     }
-    bool is_late() const { return hash_ % 32 < 3; }
+    /// How often its mask is asked for until it is there.
+    int looks() const { return hash_ % 32 >= 3 ? 0 : hash_ % 32 == 0 ? 6 : 1; }
 
    private:
     uint64_t hash_;
@@ -70,7 +71,7 @@ class FakeGrammar final : public SlowConstraint {
       places_.push_back(places_.back());
       places_.back().add(token);
     }
-    asked_ = false;
+    looks_ = 0;
     return std::nullopt;
   }
   void rollback(size_t count) override {
@@ -94,13 +95,13 @@ class FakeGrammar final : public SlowConstraint {
  private:
   Next look() {
     if (!waited_for()) return Next::ready;
-    asked_ = true;
+    ++looks_;
     return Next::making;
   }
-  bool waited_for() const { return places_.back().is_late() && !asked_; }
+  bool waited_for() const { return looks_ < places_.back().looks(); }
 
   std::vector<Place> places_;  // the start, then after each accepted token
-  bool asked_ = false;         // for what follows the last place
+  int looks_ = 0;              // for what follows the last place
 };
 
 }  // namespace nibble

@@ -311,6 +311,9 @@ void Life::take(const Finished& end) {
   clients_.erase(found);
   ++counts_.finished;
   const bool nan = client.text.prefix.is_nan();
+  const int64_t said = std::ssize(client.text.tokens) + (end.stop_token >= 0 ? 1 : 0);
+  if (end.completion_tokens != said)
+    return fail(concat("sequence ", end.id, " counts ", end.completion_tokens, " of ", said));
   switch (end.reason) {
     case FinishReason::error:
       if (!nan) fail(concat("sequence ", end.id, " failed: ", end.error));
@@ -470,6 +473,9 @@ void Life::collect_counts() {
   if (engine.right_by[kGrammar] != engine.drafted_by[kGrammar]) fail("a forced draft was wrong");
   counts_.sampled_here += engine.sampled_here;
   counts_.sampled_there += engine.sampled_there;
+  counts_.passes_ahead += engine.passes_ahead;
+  counts_.rows_in_vain += engine.rows_in_vain;
+  counts_.masks_late += engine.masks_late;
   const MediaCounters media = core_->media_counters();
   counts_.media_encoded += media.encoded;
   counts_.media_found += media.found;
