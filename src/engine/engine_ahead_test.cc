@@ -24,7 +24,7 @@ std::vector<SequenceRequest> requests_of_all_kinds() {
     if (id % 3 == 0) request.sampling.top_logprobs = 4;
     if (id % 4 == 0) request.sampling.presence_penalty = 1.0;
     if (id % 5 == 0) request.min_tokens = 9;
-    if (id % 2 == 1) request.stop_ids = {static_cast<int32_t>(id), 20, 40};
+    if (id % 2 == 1) request.stop_ids = {static_cast<int32_t>(id), 10, 20, 30, 40, 50};
     request.sampling.seed = id;
     requests.push_back(std::move(request));
   }

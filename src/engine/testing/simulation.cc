@@ -203,7 +203,10 @@ void Life::submit() {
   if (chance(0.3)) {
     const uint64_t key = random_() / 2;
     client.text.grammar = FakeGrammar::Place(key);
-    request.constraint = std::make_unique<FakeGrammar>(key);
+    // A prompt that sits out for a mask needs no rows, which drafts may have then.
+    request.constraint = std::make_unique<FakeGrammar>(key, settings_.pools.replay_rows > 0
+                                                                ? FakeGrammar::Masks::in_time
+                                                                : FakeGrammar::Masks::late);
   }
   const auto placed = clients_.emplace(request.id, std::move(client)).first;
   core_->submit(std::move(request));

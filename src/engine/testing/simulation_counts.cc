@@ -84,7 +84,7 @@ std::string SimulationCounts::too_rare() const {
   need("tokens chosen on the host", sampled_here, 1);
   need("tokens chosen by the backend", sampled_there, 1);
   need("passes ahead", passes_ahead, 1);
-  need("rows in vain", rows_in_vain, 1);
+  need("rows in vain", rows_in_vain, 2);
   need("late masks", masks_late, 20);
   need("media encoded", media_encoded, 1);
   need("media found", media_found, 2);
