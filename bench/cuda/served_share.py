@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What share of the rate of the recorded pass clients get through HTTP, plain and with a schema,
-with one or several builds in turn on one card.
+"""Compares the rate that clients get through HTTP with that of the recorded pass, plain and with a
+schema, for one or several builds in turn on one card.
 
 The recorded pass is that of `cuda_decode_bench`, at the middle of the answers. The served rate is
 that of `nibble bench serve` while all streams generate: all clients send one request at the same
@@ -62,6 +62,33 @@ def served(nibble, folder, body, options):
     return rates
 
 
+def table(found, recorded, builds, options):
+    print(f"\n| requests | clients | recorded pass, tokens/s | {' | '.join(builds)} |\n|" +
+          "---|" * (3 + len(builds)))
+    for kind in options.kinds:
+        for clients in options.clients:
+            cells = []
+            for build in builds:
+                rates = found[kind, clients, build]
+                rate = statistics.median(rates)
+                cells.append(f"{rate:.0f} ({min(rates):.0f} to {max(rates):.0f}), "
+                             f"{100 * rate / recorded[clients]:.1f} %")
+            print(f"| {kind} | {clients} | {recorded[clients]:.0f} | {' | '.join(cells)} |")
+
+
+def measure(builds, folder, options):
+    """Rates by kind, clients and build, one for each round."""
+    found = {}
+    for _ in range(options.rounds):
+        for kind in options.kinds:
+            for build, nibble in builds.items():
+                body = SCHEMA if kind == "schema" else {}
+                for clients, rate in served(nibble, folder, body, options).items():
+                    found.setdefault((kind, clients, build), []).append(rate)
+                    print(f"{kind}, {clients} clients, {build}: {rate:.1f} tokens/s", flush=True)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -83,30 +110,12 @@ def main():
     options = parser.parse_args()
     builds = dict(pair.split("=", 1) for pair in
                   options.build or ["nibble=build/cuda/src/cli/nibble"])
-    found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         load_shapes.dummy_folder(options.config, folder)
         recorded = recorded_rates(options)
-        for _ in range(options.rounds):
-            for kind in options.kinds:
-                for build, nibble in builds.items():
-                    body = SCHEMA if kind == "schema" else {}
-                    for clients, rate in served(nibble, folder, body, options).items():
-                        found.setdefault((kind, clients, build), []).append(rate)
-                        print(f"{kind}, {clients} clients, {build}: {rate:.1f} tokens/s",
-                              flush=True)
-    print(f"\n| requests | clients | recorded pass, tokens/s | {' | '.join(builds)} |\n|" +
-          "---|" * (3 + len(builds)))
-    for kind in options.kinds:
-        for clients in options.clients:
-            cells = []
-            for build in builds:
-                rates = found[kind, clients, build]
-                rate = statistics.median(rates)
-                cells.append(f"{rate:.0f} ({min(rates):.0f} to {max(rates):.0f}), "
-                             f"{100 * rate / recorded[clients]:.1f} %")
-            print(f"| {kind} | {clients} | {recorded[clients]:.0f} | {' | '.join(cells)} |")
+        found = measure(builds, folder, options)
+    table(found, recorded, list(builds), options)
     return 0
 
 

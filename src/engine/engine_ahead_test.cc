@@ -60,8 +60,8 @@ TEST(EngineAhead, GivesTheSameTokensBitsAndCounts) {
   }
 }
 
-/// Of two sequences the longer one goes on; a pass is begun before the tokens of the one before are
-/// told, and no token is told a step later than it could be.
+/// A pass is begun before the tokens of the one before are told, and no token is told a step later
+/// than it could be.
 TEST(EngineAhead, APassIsAlwaysUnderWay) {
   CoreFixture fixture(CoreFixture::small(), kAhead);
   fixture.core->submit(greedy(1, {1, 2, 3}, 10));

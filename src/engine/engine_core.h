@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/slow_constraint.h"
 #include "engine/cache/sequence_memory.h"
 #include "engine/media_encoder.h"
 #include "engine/messages.h"
@@ -198,6 +199,8 @@ class EngineCore {
 
   void choose_candidates();
   bool waits_for_twin(const Sequence& sequence) const;
+  /// Begins to make the masks that a sequence needs for its next pass.
+  static SlowConstraint::Next ask_for_masks(const Sequence& sequence);
   bool waits_for_mask(const Sequence& sequence);
   SequenceView view_of(const Sequence& sequence) const;
   FreeResources free_resources() const;

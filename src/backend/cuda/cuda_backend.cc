@@ -23,7 +23,6 @@
 #include "backend/cuda/runtime/stream.h"
 #include "backend/cuda/selection.h"
 #include "backend/cuda/vision/tower_backend.h"
-#include "backend/cuda/weights/device_checks.h"
 #include "model/forward.h"
 #include "model/kv_codec.h"
 
@@ -67,21 +66,8 @@ class CudaBackend final : public TowerBackend {
   }
 
   std::string_view name() const override { return "cuda"; }
-  std::string kernel_table() override {
-    return cuda::kernel_table({.config = config_,
-                               .weights = weights_,
-                               .kv = kv_,
-                               .state = state_,
-                               .activations = activations_,
-                               .launcher = context_.launcher});
-  }
-  std::string arithmetic() override {
-    return concat("cuda ", device_->facts().code.name(), ", activations ",
-                  activations_name(activations_), ", KV ", kv_traits(kv_).name,
-                  has_kv_scales_ ? " of the checkpoint's scales" : " of scale 1", ", state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32", draft_entry_words(config_), "\n",
-                  kernel_table());
-  }
+  std::string kernel_table() override { return cuda::kernel_table(planned()); }
+  std::string arithmetic() override { return cuda::arithmetic(planned()); }
   std::optional<DeviceMemory> device_memory() const override;
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
     return Workspace::cut(config_, workspace_needs(config_, sizes, activations_), nullptr).bytes;
@@ -95,19 +81,7 @@ class CudaBackend final : public TowerBackend {
   int64_t media_bytes(const PoolSizes& sizes) const override {
     return config_.vision ? VisionMemory::cut(*config_.vision, sizes, nullptr).bytes : 0;
   }
-  std::string description() const override {
-    const Device& device = device_->facts();
-    const std::string_view compiled =
-        device.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
-    return concat("cuda, ", device.name, " (", device.compute_major, ".", device.compute_minor,
-                  ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
-                  " multiprocessors), ", weights_.bytes() >> 20, " MiB of weights, activations ",
-                  declares() ? "declared (emulated)"
-                  : in_f32() ? "f32 (slow, for tests)"
-                             : "bf16",
-                  ", KV ", kv_traits(kv_).name, ", state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32");
-  }
+  std::string description() const override { return cuda::description(planned()); }
 
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return DevicePools::page_bytes(config_, kv_); }
@@ -186,7 +160,15 @@ class CudaBackend final : public TowerBackend {
   }
 
  private:
-  bool declares() const { return activations_ == Activations::declared; }
+  PlannedBackend planned() const {
+    return {.config = config_,
+            .weights = weights_,
+            .kv = kv_,
+            .state = state_,
+            .activations = activations_,
+            .launcher = context_.launcher,
+            .has_kv_scales = has_kv_scales_};
+  }
   bool in_f32() const { return activations_ == Activations::f32; }
   size_t slot_size() const { return static_cast<size_t>(pools_.slot_bytes()); }
   size_t page_size() const { return static_cast<size_t>(page_bytes()); }
@@ -214,6 +196,8 @@ class CudaBackend final : public TowerBackend {
   Result<void> reserve_workspace(const PoolSizes& sizes);
   /// True if the recording of this pass ends with the head, which holds kRowBlock rows of logits.
   bool head_recorded() const { return graph_ && graph_->rows <= kRowBlock; }
+  /// Queues the head, the choice of tokens, and the copies of snapshots.
+  void launch_head(const Batch& batch);
   /// The extent of the recording that a batch can run on.
   std::optional<Extent> graph_of(const Batch& batch) const;
 
@@ -379,19 +363,21 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
     return {};
   }
   CHECK(!head_begun_, "the tokens of the pass before were not read");
+  launch_head(batch);
+  finish();
+  return head_results_.output();
+}
+
+void CudaBackend::launch_head(const Batch& batch) {
   head_results_.run(context_, batch_, batch,
                     head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
   pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
-  finish();
-  return head_results_.output();
 }
 
 bool CudaBackend::begin_head(const Batch& batch, Residual) {
   CHECK(!head_begun_, "the tokens of the pass before were not read");
   if (!graph_ || !head_results_.takes(batch)) return false;
-  head_results_.run(context_, batch_, batch,
-                    head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
-  pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
+  launch_head(batch);
   head_ended_.record(stream_);
   head_begun_ = true;
   return true;
@@ -409,28 +395,7 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
   if (pages.empty() && slots.empty()) return true;
   auto* flag = work_.flag.as<int32_t>();
   CUDA_CHECK(cudaMemsetAsync(flag, 0, sizeof(int32_t), stream_));
-  const auto find = [&](const std::byte* base, int64_t stride, int64_t bytes, KvFormat format,
-                        std::span<const int32_t> ids) {
-    find_not_finite({.base = reinterpret_cast<const uint8_t*>(base),
-                     .stride = stride,
-                     .bytes = bytes,
-                     .format = format,
-                     .kv_heads = config_.attention.kv_heads,
-                     .head_dim = config_.attention.head_dim,
-                     .ids = ids},
-                    flag, context_.launcher);
-  };
-  if (!pages.empty()) find(pools_.page(0), page_bytes(), page_bytes(), kv_, pages);
-  if (!slots.empty()) {
-    const int64_t states = states_floats(config_, state_) * int64_t{sizeof(float)};
-    const KvFormat format = state_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
-    find(pools_.slot(0), pools_.slot_bytes(), states, format, slots);
-    const auto in_f32 = [&](const std::byte* begin, int64_t floats) {
-      find(begin, pools_.slot_bytes(), floats * int64_t{sizeof(float)}, KvFormat::f32, slots);
-    };
-    in_f32(pools_.slot(0) + states, convolution_floats(config_));
-    if (drafts()) in_f32(reinterpret_cast<const std::byte*>(pools_.hidden().last), config_.hidden);
-  }
+  pools_.find_not_finite(pages, slots, flag, context_.launcher);
   int32_t found = 0;
   copy(&found, flag, sizeof(found), cudaMemcpyDeviceToHost);
   finish();

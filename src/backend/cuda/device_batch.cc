@@ -92,6 +92,24 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
   }
 }
 
+void DeviceBatch::add_marked_rows(const Batch& batch, int32_t* block) {
+  for (const EmbeddingOverride& own : batch.embeddings) {
+    CHECK(own.place >= 0 && media_ != nullptr, "row ", own.row, " brings an embedding of its own");
+    at(block, view_.tokens)[device_row(own.row)] = -1 - own.place;
+  }
+  copies_.clear();
+  for (const StateSnapshot& snapshot : batch.snapshots) {
+    int32_t& slot = at(block, view_.snapshot_slot)[device_row(snapshot.row)];
+    if (slot < 0) {
+      slot = snapshot.slot;
+    } else {
+      copies_.push_back({.from = slot, .to = snapshot.slot});
+    }
+  }
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i)
+    at(block, view_.logit_rows)[i] = device_row(batch.logit_rows[i]);
+}
+
 int64_t DeviceBatch::lay_out(const Batch& batch, const Extent& extent) {
   view_ = layout(extent);
   CHECK(view_.rows <= rows_max_ && batch.rows() <= view_.rows, "batch of ", batch.rows(),
@@ -116,21 +134,7 @@ int64_t DeviceBatch::lay_out(const Batch& batch, const Extent& extent) {
     if (arithmetic == Arithmetic::generation) generation_rows_ = next_row_;
     if (arithmetic == Arithmetic::generation) generation_sequences_ = next_sequence_;
   }
-  for (const EmbeddingOverride& own : batch.embeddings) {
-    CHECK(own.place >= 0 && media_ != nullptr, "row ", own.row, " brings an embedding of its own");
-    at(block, view_.tokens)[device_row(own.row)] = -1 - own.place;
-  }
-  copies_.clear();
-  for (const StateSnapshot& snapshot : batch.snapshots) {
-    int32_t& slot = at(block, view_.snapshot_slot)[device_row(snapshot.row)];
-    if (slot < 0) {
-      slot = snapshot.slot;
-    } else {
-      copies_.push_back({.from = slot, .to = snapshot.slot});
-    }
-  }
-  for (size_t i = 0; i < batch.logit_rows.size(); ++i)
-    at(block, view_.logit_rows)[i] = device_row(batch.logit_rows[i]);
+  add_marked_rows(batch, block);
   std::ranges::copy(batch.pages, at(block, view_.pages));
   return ints;
 }

@@ -54,6 +54,8 @@ class DeviceBatch {
   /// follow.
   int64_t lay_out(const Batch& batch, const Extent& extent);
   void add_sequence(const Batch& batch, size_t index, int32_t* block);
+  /// Rows of media, rows with snapshots, rows whose logits are wanted.
+  void add_marked_rows(const Batch& batch, int32_t* block);
   int32_t* at(int32_t* block, const int32_t* field) const {
     return block + (field - device_.as<int32_t>());
   }
