@@ -108,13 +108,17 @@ TEST(EngineAhead, SequencesEndBetweenSteps) {
   EXPECT_EQ(fixture.outcomes[1].tokens, expected);
 }
 
-/// All rows of the pass under way are void, and nobody reads it until there is work again.
+/// All rows of the pass under way are void, and nobody reads it until there is work again, though
+/// the backend sleeps meanwhile.
 TEST(EngineAhead, TheLastPassMayBeInVain) {
   CoreFixture fixture(CoreFixture::small(), kAhead);
   fixture.core->submit(greedy(1, {1, 2, 3}, 60));
   for (int i = 0; i < 9; ++i) fixture.take(fixture.core->step());
   fixture.core->cancel_all();
   EXPECT_TRUE(fixture.core->idle());
+  fixture.core->forget_caches();
+  EXPECT_TRUE(fixture.backend.sleep().ok());
+  EXPECT_TRUE(fixture.backend.wake().ok());
   SequenceRequest stops = greedy(2, {7, 8, 9}, 60);
   const std::vector<int32_t> free_run = expected_tokens(stops);
   stops.stop_ids = {free_run[20]};
