@@ -45,13 +45,6 @@ SchedulerLimits scheduler_limits(const EngineSettings& settings) {
   return limits;
 }
 
-/// Begins to make the masks that a sequence needs for its next pass.
-SlowConstraint::Next ask_for_masks(const Sequence& sequence) {
-  const bool runs = sequence.phase == Phase::prefill || sequence.phase == Phase::decode;
-  if (!runs || !sequence.request.constraint) return SlowConstraint::Next::ready;
-  return next_of(*sequence.request.constraint, sequence.drafts);
-}
-
 }  // namespace
 
 EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
@@ -77,7 +70,9 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
   backend_.set_sampleable(sampler_.sampler().sampleable());
 }
 
-EngineCore::~EngineCore() = default;
+EngineCore::~EngineCore() {
+  if (under_way_ && backend_.alive().ok()) backend_.end_head();
+}
 
 void EngineCore::submit(SequenceRequest request) {
   for (const auto& sequence : live_)
@@ -144,33 +139,53 @@ std::vector<EngineEvent> EngineCore::step() {
   if (end_if_lost()) return std::exchange(events_, {});
   const double begin_ms = now_ms();
   end_expired(planted(kBugDeadlineLate) ? begin_ms - 100.0 : begin_ms);
+  const bool alive = under_way_ ? step_ahead(begin_ms) : step_in_order(begin_ms);
+  if (alive && settings_.integrity == IntegrityChecks::every_step) {
+    memory_.poison_freed();
+    check_integrity();
+  }
+  return std::exchange(events_, {});
+}
+
+bool EngineCore::step_in_order(double begin_ms) {
   refresh_matches();
   media_.prepare(live_);
   choose_candidates();
   scheduler_.beside(media_.busy() ? Scheduler::Encoder::works : Scheduler::Encoder::rests);
   const Schedule schedule = scheduler_.next(views_, free_resources(), begin_ms);
+  scheduled_ = submitted_;
   carry_out(schedule, begin_ms);
   Pass pass = build_pass(schedule, begin_ms);
+  const PassShape shape = pass.shape;
   if (!pass.parts.empty()) {
     const Residual h = run_layers(backend_, config_, pass.batch);  // a device computes from here
     make_choices(pass);                                            // meanwhile
-    const HeadOutput output = backend_.head(pass.batch, h);        // waits
-    if (end_if_lost()) return std::exchange(events_, {});
-    absorb(pass, output, begin_ms);
-    sampler_.sample(rows_);
-    for (const Sampled& sampled : sampled_) accept(sampled);
-    scheduler_.observe(pass.shape, now_ms() - begin_ms - drafting_ms_);
-    ++counters_.passes;
+    if (!finish_pass(std::move(pass), h, begin_ms)) return false;
   } else if (masks_awaited_ && !media_.busy()) {
     std::this_thread::sleep_for(kMaskWait);
   }
   drop_finished();
-  if (media_.busy()) encode(pass.shape);
-  if (settings_.integrity == IntegrityChecks::every_step) {
-    memory_.poison_freed();
-    check_integrity();
+  if (media_.busy()) encode(shape);
+  return true;
+}
+
+bool EngineCore::finish_pass(Pass pass, Residual h, double now_ms) {
+  if (may_stay_under_way(pass) && backend_.begin_head(pass.batch, h)) {
+    under_way_ = std::move(pass);
+    return true;
   }
-  return std::exchange(events_, {});
+  const HeadOutput output = backend_.head(pass.batch, h);  // waits
+  return take_tokens(pass, output, now_ms);
+}
+
+bool EngineCore::take_tokens(const Pass& pass, const HeadOutput& output, double now_ms) {
+  if (end_if_lost()) return false;
+  absorb(pass, output, now_ms);
+  sampler_.sample(rows_);
+  for (const Sampled& sampled : sampled_) accept(sampled);
+  scheduler_.observe(pass.shape, this->now_ms() - pass.begin_ms);
+  ++counters_.passes;
+  return true;
 }
 
 /// The time that the pass leaves of the step goes to the media that prompts wait for.
@@ -190,6 +205,7 @@ void EngineCore::encode(const PassShape& pass) {
 bool EngineCore::end_if_lost() {
   const Result<void> alive = backend_.alive();
   if (alive.ok()) return false;
+  under_way_.reset();
   drop_finished();
   for (const auto& sequence : live_) {
     memory_.condemn(*sequence);
@@ -229,6 +245,12 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
            other.urgency.priority <= request.urgency.priority && other.prompt == request.prompt &&
            std::ranges::equal(entry.second->media_spans, sequence.media_spans);
   });
+}
+
+SlowConstraint::Next EngineCore::ask_for_masks(const Sequence& sequence) {
+  const bool runs = sequence.phase == Phase::prefill || sequence.phase == Phase::decode;
+  if (!runs || !sequence.request.constraint) return SlowConstraint::Next::ready;
+  return next_of(*sequence.request.constraint, sequence.drafts);
 }
 
 /// Its masks are made by other threads. Without them it sits out passes.
@@ -334,6 +356,10 @@ void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
     ++counters_.swaps_out;
     return;
   }
+  restart(sequence, now_ms);
+}
+
+void EngineCore::restart(Sequence& sequence, double now_ms) {
   memory_.release(sequence, now_ms);
   sequence.phase = Phase::waiting;
   sequence.cached = sequence.replay = 0;
@@ -342,111 +368,12 @@ void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
   ++counters_.recomputes;
 }
 
-EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms) {
-  Pass pass;
-  for (const ScheduledRows& piece : schedule.rows)  // all are begun before one is waited for
-    ask_for_masks(*candidates_[static_cast<size_t>(piece.sequence)]);
-  for (const ScheduledRows& piece : schedule.rows) {
-    Sequence& s = *candidates_[static_cast<size_t>(piece.sequence)];
-    if (s.phase != Phase::prefill && s.phase != Phase::decode) continue;
-    if (waits_for_mask(s)) continue;  // it was admitted just now
-    if (memory_.grow(s, s.cached + piece.rows, now_ms) == Attempt::no_room) {
-      ++counters_.sat_out;
-      continue;
-    }
-    append(pass, s, piece, now_ms);
-  }
-  set_positions(pass);
-  return pass;
-}
-
-void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, double now_ms) {
-  // The scheduler saw an estimate of what the cache holds: the chunk is cut to what is left.
-  int32_t end = s.cached + piece.rows;
-  if (s.phase == Phase::prefill) end = std::min(end, media_.ready(s, s.cached));
-  if (end < s.prompt_size()) end = end / kPageTokens * kPageTokens;
-  const int32_t rows = end - s.cached;
-  if (rows <= 0) return;
-  const bool drafted = s.phase == Phase::decode && rows > 1;
-  Batch& batch = pass.batch;
-  const int32_t pages = KvPool::pages_for(end);
-  batch.sequences.push_back(
-      {.row_begin = batch.rows(),
-       .row_count = rows,
-       .kv_begin = s.cached,
-       .page_begin = static_cast<int32_t>(batch.pages.size()),
-       .page_count = pages,
-       .state_in = s.state_slot,
-       .state_out = s.state_slot,
-       .arithmetic = piece.arithmetic,
-       .replay = planted(kBugForgetsReplay) ? 0 : s.replay,
-       .write = drafted ? StateWrite::replayed : StateWrite::rows,
-       .position_before = s.cached > 0 ? s.position(s.cached - 1) : std::array<int32_t, 3>{}});
-  batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
-  Part part{.sequence = &s, .rows = rows, .logit_rows = wanted_logits(s, rows), .snapshots = {}};
-  part.drafted = drafted;
-  if (!drafted) part.snapshots = memory_.begin_snapshots(s, end, now_ms);
-  const int32_t early = planted(kBugSnapshotEarly) && rows > 1 ? 1 : 0;
-  for (const TakenSnapshot& snapshot : part.snapshots)
-    batch.snapshots.push_back(
-        {.row = batch.rows() + snapshot.tokens - s.cached - 1 - early, .slot = snapshot.slot});
-  append_tokens(batch, s, end);
-  for (int32_t i = 0; i < part.logit_rows; ++i)
-    batch.logit_rows.push_back(batch.rows() - part.logit_rows + i);
-  if (piece.arithmetic == Arithmetic::generation)
-    ++pass.shape.decode_rows, pass.shape.drafted_rows += rows - 1;
-  else
-    pass.shape.add_piece(s.cached, rows);
-  pass.parts.push_back(std::move(part));
-}
-
-/// Tokens [cached, end) of prompt, generated ones and drafts.
-void EngineCore::append_tokens(Batch& batch, const Sequence& s, int32_t end) {
-  const auto at = [](const std::vector<int32_t>& tokens, int32_t i) {
-    return tokens[static_cast<size_t>(i)];
-  };
-  for (int32_t i = s.cached; i < end; ++i) {
-    const int32_t said = i - s.prompt_size();
-    batch.tokens.push_back(said < 0                    ? at(s.request.prompt, i)
-                           : said < s.generated_size() ? at(s.generated, said)
-                                                       : at(s.drafts, said - s.generated_size()));
-  }
-  for (size_t i = 0; i < s.request.media.size(); ++i) append_media(batch, s, i, end);
-}
-
-/// The rows of a medium among the tokens [cached, end) of a sequence, which are the batch's last.
-void EngineCore::append_media(Batch& batch, const Sequence& s, size_t medium, int32_t end) const {
-  const MediaRows& media = s.request.media[medium];
-  const int32_t first = std::max(media.span.begin, s.cached);
-  const int32_t last = std::min(media.span.begin + media.span.count, end);
-  if (first >= last) return;
-  const int32_t row_begin = batch.rows() - (end - s.cached);
-  for (int32_t i = first; i < last; ++i) {
-    auto place = static_cast<size_t>(i - media.span.begin);
-    if (planted(kBugMediaOffByOne) && i + 1 < last) ++place;
-    batch.embeddings.push_back(
-        {.row = row_begin + i - s.cached, .place = media_.places(s, medium)[place]});
-  }
-}
-
-/// [3, T], from the rows of all parts.
-void EngineCore::set_positions(Pass& pass) {
-  const auto rows = static_cast<size_t>(pass.batch.rows());
-  pass.batch.positions.resize(3 * rows);
-  size_t row = 0;
-  for (const Part& part : pass.parts)
-    for (int32_t i = 0; i < part.rows; ++i, ++row) {
-      const auto position = part.sequence->position(part.sequence->cached + i);
-      for (size_t axis = 0; axis < 3; ++axis)
-        pass.batch.positions[axis * rows + row] = position[axis];
-    }
-}
-
 void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished details) {
   details.id = sequence.request.id;
   details.reason = reason;
   details.prompt_tokens = sequence.prompt_size();
   details.completion_tokens = sequence.generated_size() + (details.stop_token >= 0 ? 1 : 0);
+  if (planted(kBugCountsVoidRow) && under_way_) ++details.completion_tokens;
   details.cached_tokens = sequence.hit_tokens;
   details.drafted_tokens = sequence.drafted;
   details.accepted_tokens = sequence.drafts_right;
@@ -459,8 +386,14 @@ void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished detail
 
 void EngineCore::drop_finished() {
   if (finished_.empty()) return;
+  const auto has_ended = [&](const Sequence& s) {
+    return std::ranges::find(finished_, s.request.id) != finished_.end();
+  };
+  if (under_way_)
+    for (Part& part : under_way_->parts)
+      if (part.sequence != nullptr && has_ended(*part.sequence)) part.sequence = nullptr;
   std::erase_if(live_, [&](const std::unique_ptr<Sequence>& s) {
-    if (std::ranges::find(finished_, s->request.id) == finished_.end()) return false;
+    if (!has_ended(*s)) return false;
     media_.forget(*s);
     memory_.release(*s, now_ms());
     return true;

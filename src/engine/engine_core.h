@@ -1,6 +1,8 @@
 // EngineCore: the serving loop without its thread: one step = schedule, one forward pass, sample,
-// publish. Deterministic: the same calls and the same clock give the same events; the tokens do
-// not depend on the clock at all.
+// publish. Where nothing but decoding goes on and the backend can, a step leaves its pass under
+// way, and the next step begins another one before it reads the tokens (engine_ahead.cc).
+// Deterministic: the same calls and the same clock give the same events; the tokens do not depend
+// on the clock at all.
 #pragma once
 
 #include <array>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/slow_constraint.h"
 #include "engine/cache/sequence_memory.h"
 #include "engine/media_encoder.h"
 #include "engine/messages.h"
@@ -52,6 +55,9 @@ struct EngineSettings {
   std::vector<double> synthetic_acceptance;
   int32_t long_prompt_tokens = 32 * 1024;  // prompts with more to compute have a share of their own
   int sampling_threads = 1;  // threads, the engine's own included; 0: one per usable core
+  /// The time that the choices of a pass wait for masks while its layers compute. Nearly all are
+  /// there before these have been computed; without one a sequence starts again.
+  double mask_patience_ms = 20.0;
   IntegrityChecks integrity = IntegrityChecks::off;
   std::function<double()> clock_ms;  // monotonic; empty: the steady clock
 };
@@ -59,6 +65,9 @@ struct EngineSettings {
 /// Counts since the start, for tests and metrics.
 struct EngineCounters {
   int64_t passes = 0;
+  int64_t passes_ahead = 0;  // those that began before the tokens of the pass before were read
+  int64_t rows_in_vain = 0;  // rows of sequences that ended before their tokens were read
+  int64_t masks_late = 0;  // sequences started again, since a mask did not come during such a pass
   int64_t swaps_out = 0;
   int64_t swaps_in = 0;
   int64_t recomputes = 0;    // preempted with no room in host memory
@@ -148,7 +157,8 @@ class EngineCore {
   using Sequences = std::vector<std::unique_ptr<Sequence>>;  // in order of arrival
   /// One sequence's part of a pass.
   struct Part {
-    Sequence* sequence = nullptr;
+    Sequence* sequence = nullptr;  // null: it has ended or begun again since, and its rows are void
+    int32_t begin = 0;             // tokens before its first row
     int32_t rows = 0;
     int32_t logit_rows = 0;  // the last rows, whose logits are wanted
     bool drafted = false;    // its rows are the newest token and drafts
@@ -169,10 +179,28 @@ class EngineCore {
     Batch batch;
     std::vector<Part> parts;
     PassShape shape;
+    double begin_ms = 0.0;  // when its device could begin, by what the host knows
+    int32_t ahead = 0;      // passes since the scheduler was asked
   };
+
+  /// Each of these is one step; false: the device is lost, and every sequence has ended.
+  bool step_in_order(double now_ms);
+  bool step_ahead(double now_ms);
+  /// The layers of a pass have begun. Its tokens are read, unless the next pass may begin first.
+  bool finish_pass(Pass pass, Residual h, double now_ms);
+  bool take_tokens(const Pass& pass, const HeadOutput& output, double now_ms);
+  bool may_stay_under_way(const Pass& pass) const;
+  bool nobody_else_can_run(const Pass& pass) const;
+  std::optional<Pass> pass_after(const Pass& pass, double now_ms);
+  bool is_followed(const Sequence& sequence) const;
+  void append_carried(Pass& pass, Sequence& sequence, size_t row);
+  void await_masks(Pass& pass, double now_ms);
+  void show_live();
 
   void choose_candidates();
   bool waits_for_twin(const Sequence& sequence) const;
+  /// Begins to make the masks that a sequence needs for its next pass.
+  static SlowConstraint::Next ask_for_masks(const Sequence& sequence);
   bool waits_for_mask(const Sequence& sequence);
   SequenceView view_of(const Sequence& sequence) const;
   FreeResources free_resources() const;
@@ -180,8 +208,12 @@ class EngineCore {
   void refresh_matches();
   void carry_out(const Schedule& schedule, double now_ms);
   void swap_out_or_restart(Sequence& sequence, double now_ms);
+  void restart(Sequence& sequence, double now_ms);
   Pass build_pass(const Schedule& schedule, double now_ms);
   void append(Pass& pass, Sequence& sequence, const ScheduledRows& piece, double now_ms);
+  /// Its place in a batch, with rows for the tokens [begin, end) and its page table.
+  static BatchSequence& append_sequence(Batch& batch, const Sequence& sequence, int32_t begin,
+                                        int32_t end);
   void append_tokens(Batch& batch, const Sequence& sequence, int32_t end);
   void append_media(Batch& batch, const Sequence& sequence, size_t medium, int32_t end) const;
   void encode(const PassShape& pass);
@@ -235,6 +267,7 @@ class EngineCore {
   Scheduler scheduler_;
   MediaEncoder media_;
   Sequences live_;
+  std::optional<Pass> under_way_;  // its head was begun, and its tokens are not read
   // The sequences that the scheduler may choose from in this step, and how it sees them.
   std::vector<Sequence*> candidates_;
   std::vector<SequenceView> views_;
@@ -245,6 +278,7 @@ class EngineCore {
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;
   uint64_t submitted_ = 0;
+  uint64_t scheduled_ = 0;  // submissions that the scheduler knew when it was asked last
   size_t next_refresh_ = 0;
   double drafting_ms_ = 0.0;  // time that drafting took in this step
   /// The chance of a draft, given that those before it were right, as all sequences tell: a new one

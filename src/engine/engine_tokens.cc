@@ -42,10 +42,14 @@ void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_m
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
   size_t logit_row = 0;
   for (const Part& part : pass.parts) {
-    Sequence& s = *part.sequence;
     const auto rows = static_cast<size_t>(part.logit_rows);
     const size_t row_begin = logit_row;
     logit_row += rows;
+    if (part.sequence == nullptr) {
+      ++counters_.rows_in_vain;
+      continue;
+    }
+    Sequence& s = *part.sequence;
     const int32_t begin = s.cached;
     if (!part.drafted) s.cached += part.rows, s.replay = 0;
     if (s.cached >= s.prompt_size()) s.phase = Phase::decode;
@@ -216,8 +220,12 @@ EngineCore::Life EngineCore::advance(Sequence& sequence, Result<SampledToken>& s
 void EngineCore::make_choices(Pass& pass) {
   bool wants_logits = false;
   for (Part& part : pass.parts) {
-    const Sequence& s = *part.sequence;
     if (part.logit_rows == 0) continue;
+    if (part.sequence == nullptr) {
+      part.choices.emplace_back();
+      continue;
+    }
+    const Sequence& s = *part.sequence;
     wants_logits |= s.cached < s.prompt_size() && s.request.prompt_logprobs >= 0;
     const size_t rows = part.drafted ? static_cast<size_t>(part.rows) : 1;
     for (size_t i = 0; i < rows; ++i) part.choices.push_back(choice_of(s, i));

@@ -67,6 +67,10 @@ enum PlantedBug : int {
   kBugForcedOnePlaceLate = 59,     // forced tokens are proposed without the first of them
   kBugKeepsRefusedDrafts = 60,     // drafts go on after a token that the constraint refuses
   kBugMasksForgetDrafts = 61,      // a drafted row is masked as if nothing were drafted before it
+  kBugCarriesByPlace = 62,         // a carried token is that of the row with the same number
+  kBugChoosesBeforeTokens = 63,    // choices of a pass ahead are made before the tokens are read
+  kBugCountsVoidRow = 64,          // the row of a sequence that has ended counts as a token
+  kBugLateMaskKeepsState = 65,     // a sequence whose mask is late keeps a state that has gone on
   // media: 70-79
   kBugEvictsHeldMedia = 70,      // rows that a sequence will read are given away
   kBugNeverTakesMedia = 71,      // two sequences wait for each other's rows and pages

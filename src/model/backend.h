@@ -97,7 +97,8 @@ struct Residual {
   int64_t rows = 0;
 };
 
-/// Host-visible results of `head`, valid until the next embed.
+/// Host-visible results of `head`, valid until the next embed; those of `end_head`, until the next
+/// head is begun.
 struct HeadOutput {
   std::span<const float> logits;  // [R, vocab_rows], R = logit_rows
   std::span<const float> hidden;  // [R, hidden], after the final norm
@@ -128,6 +129,13 @@ class BlockWalk {
   virtual Residual moe_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual dense_mlp_block(int layer, const Batch& batch, Residual h) = 0;
   virtual HeadOutput head(const Batch& batch, Residual h) = 0;
+  /// Begins what head() does for a batch with choices, without waiting for it; end_head() gives the
+  /// output. Between the two the next pass may be begun, as far as its head, with the tokens of
+  /// this one (Batch::carried); other calls take effect in their order. False: nothing was done,
+  /// and head() is to be called.
+  virtual bool begin_head(const Batch& /*batch*/, Residual /*h*/) { return false; }
+  /// Waits for the tokens of the head that was begun. After a true begin_head() only.
+  virtual HeadOutput end_head();
   /// True if a layer that drafts is loaded. Then every pass keeps its entries, and state slots
   /// carry the hidden row of their last token.
   virtual bool drafts() const { return false; }

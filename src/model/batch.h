@@ -63,7 +63,10 @@ struct StateSnapshot {
 };
 
 struct Batch {
-  std::vector<int32_t> tokens;                // [T] host ids
+  std::vector<int32_t> tokens;  // [T] host ids
+  /// [T], or empty: the row's token is the one that the head that was begun last chooses for this
+  /// logit row, and tokens[row] means nothing; -1: it is tokens[row]. See BlockWalk::begin_head.
+  std::vector<int32_t> carried;
   std::vector<int32_t> positions;             // [3, T] rotary positions: t, h, w
   std::vector<BatchSequence> sequences;       // [B]
   std::vector<int32_t> pages;                 // page tables, concatenated

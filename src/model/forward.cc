@@ -37,6 +37,7 @@ Result<void> Backend::sleep() {
 }
 Result<void> Backend::wake() { return {}; }
 
+HeadOutput BlockWalk::end_head() { CHECK(false, "no head was begun"); }
 void BlockWalk::read_residual(Residual, std::span<float>) {
   CHECK(false, "this backend does not show its residual stream");
 }
@@ -119,6 +120,8 @@ void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSiz
   CHECK(batch.positions.size() == 3U * batch.tokens.size(), "positions ", batch.positions.size());
   for (const int32_t token : batch.tokens)
     CHECK(token >= 0 && token < config.vocab_rows, "token ", token);
+  CHECK(batch.carried.empty() || batch.carried.size() == batch.tokens.size(), "carried tokens of ",
+        batch.carried.size(), " of ", batch.tokens.size(), " rows");
   int next_row = 0;
   for (const auto& s : batch.sequences) {
     CHECK(s.row_begin == next_row && s.row_count > 0, "sequence rows ", s.row_begin);

@@ -20,9 +20,9 @@
 #include "backend/cuda/runtime/host_copy.h"
 #include "backend/cuda/runtime/recorded_passes.h"
 #include "backend/cuda/runtime/slot_layout.h"
+#include "backend/cuda/runtime/stream.h"
 #include "backend/cuda/selection.h"
 #include "backend/cuda/vision/tower_backend.h"
-#include "backend/cuda/weights/device_checks.h"
 #include "model/forward.h"
 #include "model/kv_codec.h"
 
@@ -66,21 +66,8 @@ class CudaBackend final : public TowerBackend {
   }
 
   std::string_view name() const override { return "cuda"; }
-  std::string kernel_table() override {
-    return cuda::kernel_table({.config = config_,
-                               .weights = weights_,
-                               .kv = kv_,
-                               .state = state_,
-                               .activations = activations_,
-                               .launcher = context_.launcher});
-  }
-  std::string arithmetic() override {
-    return concat("cuda ", device_->facts().code.name(), ", activations ",
-                  activations_name(activations_), ", KV ", kv_traits(kv_).name,
-                  has_kv_scales_ ? " of the checkpoint's scales" : " of scale 1", ", state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32", draft_entry_words(config_), "\n",
-                  kernel_table());
-  }
+  std::string kernel_table() override { return cuda::kernel_table(planned()); }
+  std::string arithmetic() override { return cuda::arithmetic(planned()); }
   std::optional<DeviceMemory> device_memory() const override;
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
     return Workspace::cut(config_, workspace_needs(config_, sizes, activations_), nullptr).bytes;
@@ -94,19 +81,7 @@ class CudaBackend final : public TowerBackend {
   int64_t media_bytes(const PoolSizes& sizes) const override {
     return config_.vision ? VisionMemory::cut(*config_.vision, sizes, nullptr).bytes : 0;
   }
-  std::string description() const override {
-    const Device& device = device_->facts();
-    const std::string_view compiled =
-        device.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
-    return concat("cuda, ", device.name, " (", device.compute_major, ".", device.compute_minor,
-                  ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
-                  " multiprocessors), ", weights_.bytes() >> 20, " MiB of weights, activations ",
-                  declares() ? "declared (emulated)"
-                  : in_f32() ? "f32 (slow, for tests)"
-                             : "bf16",
-                  ", KV ", kv_traits(kv_).name, ", state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32");
-  }
+  std::string description() const override { return cuda::description(planned()); }
 
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return DevicePools::page_bytes(config_, kv_); }
@@ -131,6 +106,9 @@ class CudaBackend final : public TowerBackend {
     return after_block(batch, h);
   }
   HeadOutput head(const Batch& batch, Residual h) override;
+  /// Passes that are recorded alone: the host lays out prompts in memory that the device reads.
+  bool begin_head(const Batch& batch, Residual h) override;
+  HeadOutput end_head() override;
   bool drafts() const override { return config_.draft_layers > 0; }
   void keep_draft_entries(const Batch&, Residual) override {
     if (launches_ && drafts()) cuda::draft_entries_block(context_);
@@ -182,7 +160,15 @@ class CudaBackend final : public TowerBackend {
   }
 
  private:
-  bool declares() const { return activations_ == Activations::declared; }
+  PlannedBackend planned() const {
+    return {.config = config_,
+            .weights = weights_,
+            .kv = kv_,
+            .state = state_,
+            .activations = activations_,
+            .launcher = context_.launcher,
+            .has_kv_scales = has_kv_scales_};
+  }
   bool in_f32() const { return activations_ == Activations::f32; }
   size_t slot_size() const { return static_cast<size_t>(pools_.slot_bytes()); }
   size_t page_size() const { return static_cast<size_t>(page_bytes()); }
@@ -210,6 +196,8 @@ class CudaBackend final : public TowerBackend {
   Result<void> reserve_workspace(const PoolSizes& sizes);
   /// True if the recording of this pass ends with the head, which holds kRowBlock rows of logits.
   bool head_recorded() const { return graph_ && graph_->rows <= kRowBlock; }
+  /// Queues the head, the choice of tokens, and the copies of snapshots.
+  void launch_head(const Batch& batch);
   /// The extent of the recording that a batch can run on.
   std::optional<Extent> graph_of(const Batch& batch) const;
 
@@ -240,6 +228,8 @@ class CudaBackend final : public TowerBackend {
   bool launches_ = true;         // this walk launches kernels block by block
   bool host_in_use_ = false;     // copies of the host pools may be under way
   HeadResults head_results_;
+  Event head_ended_;
+  bool head_begun_ = false;
   Context context_{.config = config_,
                    .weights = weights_,
                    .rope = rope_.view,
@@ -251,6 +241,7 @@ class CudaBackend final : public TowerBackend {
 template <typename MakeWeights>
 Result<void> CudaBackend::load(const MakeWeights& make) {
   context_.launcher = launcher_of(*device_, card_);
+  head_ended_ = Event::create();
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
   rope_ = TRY(upload_rope(*device_, config_));
@@ -332,7 +323,12 @@ Residual CudaBackend::embed(const Batch& batch) {
   if (!recording_) {
     graph_ = graph_of(batch);
     launches_ = !graph_;
-    batch_.upload(batch, graph_ ? *graph_ : extent_of(batch), stream_);
+    const Extent extent = graph_ ? *graph_ : extent_of(batch);
+    if (batch.carried.empty())
+      batch_.upload(batch, extent, stream_);
+    else
+      batch_.upload_carried(batch, extent, head_results_.chosen_rows(),
+                            context_.launcher.of(Step::embed));
   }
   split_rows(batch);
   // From here on the device computes, while the caller makes masks.
@@ -366,10 +362,32 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
     head_block(context_, nullptr, context_.batch.rows);
     return {};
   }
+  CHECK(!head_begun_, "the tokens of the pass before were not read");
+  launch_head(batch);
+  finish();
+  return head_results_.output();
+}
+
+void CudaBackend::launch_head(const Batch& batch) {
   head_results_.run(context_, batch_, batch,
                     head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
   pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
-  finish();
+}
+
+bool CudaBackend::begin_head(const Batch& batch, Residual) {
+  CHECK(!head_begun_, "the tokens of the pass before were not read");
+  if (!graph_ || !head_results_.takes(batch)) return false;
+  launch_head(batch);
+  head_ended_.record(stream_);
+  head_begun_ = true;
+  return true;
+}
+
+/// The pass behind it may compute already.
+HeadOutput CudaBackend::end_head() {
+  CHECK(head_begun_, "no head was begun");
+  head_begun_ = false;
+  head_ended_.wait();
   return head_results_.output();
 }
 
@@ -377,28 +395,7 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
   if (pages.empty() && slots.empty()) return true;
   auto* flag = work_.flag.as<int32_t>();
   CUDA_CHECK(cudaMemsetAsync(flag, 0, sizeof(int32_t), stream_));
-  const auto find = [&](const std::byte* base, int64_t stride, int64_t bytes, KvFormat format,
-                        std::span<const int32_t> ids) {
-    find_not_finite({.base = reinterpret_cast<const uint8_t*>(base),
-                     .stride = stride,
-                     .bytes = bytes,
-                     .format = format,
-                     .kv_heads = config_.attention.kv_heads,
-                     .head_dim = config_.attention.head_dim,
-                     .ids = ids},
-                    flag, context_.launcher);
-  };
-  if (!pages.empty()) find(pools_.page(0), page_bytes(), page_bytes(), kv_, pages);
-  if (!slots.empty()) {
-    const int64_t states = states_floats(config_, state_) * int64_t{sizeof(float)};
-    const KvFormat format = state_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
-    find(pools_.slot(0), pools_.slot_bytes(), states, format, slots);
-    const auto in_f32 = [&](const std::byte* begin, int64_t floats) {
-      find(begin, pools_.slot_bytes(), floats * int64_t{sizeof(float)}, KvFormat::f32, slots);
-    };
-    in_f32(pools_.slot(0) + states, convolution_floats(config_));
-    if (drafts()) in_f32(reinterpret_cast<const std::byte*>(pools_.hidden().last), config_.hidden);
-  }
+  pools_.find_not_finite(pages, slots, flag, context_.launcher);
   int32_t found = 0;
   copy(&found, flag, sizeof(found), cudaMemcpyDeviceToHost);
   finish();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/ops/head/carry_tokens.h"
 #include "backend/cuda/workspace.h"
 #include "model/draft.h"
 
@@ -15,7 +16,10 @@ Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& dev
   rows_max_ = sizes.rows_max;
   entries_ = entries == Entries::kept;
   device_ = device;
-  host_ = TRY(PinnedBuffer::allocate(device.bytes(), "the batch"));
+  const int64_t carried_bytes = int64_t{sizes.rows_max} * int64_t{sizeof(int32_t)};
+  for (HostBlock& host : host_)
+    host = {.memory = TRY(PinnedBuffer::allocate(device.bytes() + carried_bytes, "the batch")),
+            .read = Event::create()};
   device_rows_.reserve(static_cast<size_t>(sizes.rows_max));
   return {};
 }
@@ -88,28 +92,7 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
   }
 }
 
-void DeviceBatch::upload(const Batch& batch, const Extent& extent, cudaStream_t stream) {
-  view_ = layout(extent);
-  CHECK(view_.rows <= rows_max_ && batch.rows() <= view_.rows, "batch of ", batch.rows(),
-        " rows, reserved ", rows_max_);
-  CHECK(std::ssize(batch.sequences) <= view_.sequences, "batch of ", batch.sequences.size(),
-        " sequences on ", view_.sequences);
-  const int64_t fixed = view_.pages - device_.as<int32_t>();
-  const int64_t ints = fixed + static_cast<int64_t>(batch.pages.size());
-  CHECK(ints * 4 <= device_.bytes(), "page tables of ", batch.pages.size(), " entries");
-  auto* block = host_.as<int32_t>();
-  std::fill_n(block, fixed, 0);
-  std::fill_n(at(block, view_.kv_index), view_.rows, -1);
-  std::fill_n(at(block, view_.snapshot_slot), view_.rows, -1);
-  if (entries_) std::fill_n(at(block, view_.sequence_of), view_.rows, -1);
-  device_rows_.resize(batch.tokens.size());
-  next_row_ = next_sequence_ = 0;
-  for (const Arithmetic arithmetic : {Arithmetic::generation, Arithmetic::prompt}) {
-    for (size_t i = 0; i < batch.sequences.size(); ++i)
-      if (batch.sequences[i].arithmetic == arithmetic) add_sequence(batch, i, block);
-    if (arithmetic == Arithmetic::generation) generation_rows_ = next_row_;
-    if (arithmetic == Arithmetic::generation) generation_sequences_ = next_sequence_;
-  }
+void DeviceBatch::add_marked_rows(const Batch& batch, int32_t* block) {
   for (const EmbeddingOverride& own : batch.embeddings) {
     CHECK(own.place >= 0 && media_ != nullptr, "row ", own.row, " brings an embedding of its own");
     at(block, view_.tokens)[device_row(own.row)] = -1 - own.place;
@@ -125,9 +108,61 @@ void DeviceBatch::upload(const Batch& batch, const Extent& extent, cudaStream_t 
   }
   for (size_t i = 0; i < batch.logit_rows.size(); ++i)
     at(block, view_.logit_rows)[i] = device_row(batch.logit_rows[i]);
+}
+
+int64_t DeviceBatch::lay_out(const Batch& batch, const Extent& extent) {
+  view_ = layout(extent);
+  CHECK(view_.rows <= rows_max_ && batch.rows() <= view_.rows, "batch of ", batch.rows(),
+        " rows, reserved ", rows_max_);
+  CHECK(std::ssize(batch.sequences) <= view_.sequences, "batch of ", batch.sequences.size(),
+        " sequences on ", view_.sequences);
+  const int64_t fixed = view_.pages - device_.as<int32_t>();
+  const int64_t ints = fixed + static_cast<int64_t>(batch.pages.size());
+  CHECK(ints * 4 <= device_.bytes(), "page tables of ", batch.pages.size(), " entries");
+  turn_ = 1 - turn_;
+  host_[turn_].read.wait();
+  auto* block = host_[turn_].memory.as<int32_t>();
+  std::fill_n(block, fixed, 0);
+  std::fill_n(at(block, view_.kv_index), view_.rows, -1);
+  std::fill_n(at(block, view_.snapshot_slot), view_.rows, -1);
+  if (entries_) std::fill_n(at(block, view_.sequence_of), view_.rows, -1);
+  device_rows_.resize(batch.tokens.size());
+  next_row_ = next_sequence_ = 0;
+  for (const Arithmetic arithmetic : {Arithmetic::generation, Arithmetic::prompt}) {
+    for (size_t i = 0; i < batch.sequences.size(); ++i)
+      if (batch.sequences[i].arithmetic == arithmetic) add_sequence(batch, i, block);
+    if (arithmetic == Arithmetic::generation) generation_rows_ = next_row_;
+    if (arithmetic == Arithmetic::generation) generation_sequences_ = next_sequence_;
+  }
+  add_marked_rows(batch, block);
   std::ranges::copy(batch.pages, at(block, view_.pages));
-  CUDA_CHECK(cudaMemcpyAsync(device_.as<int32_t>(), block, static_cast<size_t>(ints) * 4,
+  return ints;
+}
+
+void DeviceBatch::upload(const Batch& batch, const Extent& extent, cudaStream_t stream) {
+  const auto bytes = static_cast<size_t>(lay_out(batch, extent)) * sizeof(int32_t);
+  CUDA_CHECK(cudaMemcpyAsync(device_.as<int32_t>(), host_[turn_].memory.as<int32_t>(), bytes,
                              cudaMemcpyHostToDevice, stream));
+  host_[turn_].read.record(stream);
+}
+
+void DeviceBatch::upload_carried(const Batch& batch, const Extent& extent, const ChosenRow* chosen,
+                                 const Launcher& launcher) {
+  const int64_t ints = lay_out(batch, extent);
+  auto* block = host_[turn_].memory.as<int32_t>();
+  int32_t* const carried = block + ints;
+  std::fill_n(carried, view_.rows, -1);
+  for (size_t i = 0; i < batch.carried.size(); ++i)
+    carried[device_row(static_cast<int32_t>(i))] = batch.carried[i];
+  carry_tokens({.from = block,
+                .carried = carried,
+                .chosen = chosen,
+                .to = device_.as<int32_t>(),
+                .ints = ints,
+                .tokens_begin = view_.tokens - device_.as<int32_t>(),
+                .rows = view_.rows},
+               launcher);
+  host_[turn_].read.record(launcher.stream);
 }
 
 }  // namespace nibble::cuda

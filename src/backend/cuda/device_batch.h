@@ -3,15 +3,20 @@
 // graph of that extent reads the right ones.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "backend/cuda/batch_view.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/runtime/stream.h"
 #include "model/backend.h"
 #include "model/batch.h"
 #include "model/cache_moves.h"
 
 namespace nibble::cuda {
+
+struct ChosenRow;
 
 /// Returns the extent of a batch itself, without padding.
 Extent extent_of(const Batch& batch);
@@ -29,6 +34,10 @@ class DeviceBatch {
   /// Lays out a batch on the rows and sequences of `extent`; those the batch lacks are padding.
   /// Then copies it to the device.
   void upload(const Batch& batch, const Extent& extent, cudaStream_t stream);
+  /// The same for a batch with carried tokens, which the device takes from `chosen` when it comes
+  /// to this.
+  void upload_carried(const Batch& batch, const Extent& extent, const ChosenRow* chosen,
+                      const Launcher& launcher);
   /// Returns the addresses of a batch of that extent, without uploading one.
   BatchView layout(const Extent& extent) const;
 
@@ -41,7 +50,12 @@ class DeviceBatch {
   int32_t device_row(int32_t row) const { return device_rows_[static_cast<size_t>(row)]; }
 
  private:
+  /// Lays the batch out in host memory; the number of its integers, without the carried rows, which
+  /// follow.
+  int64_t lay_out(const Batch& batch, const Extent& extent);
   void add_sequence(const Batch& batch, size_t index, int32_t* block);
+  /// Rows of media, rows with snapshots, rows whose logits are wanted.
+  void add_marked_rows(const Batch& batch, int32_t* block);
   int32_t* at(int32_t* block, const int32_t* field) const {
     return block + (field - device_.as<int32_t>());
   }
@@ -50,7 +64,13 @@ class DeviceBatch {
   bool entries_ = false;
   const float* media_ = nullptr;
   DeviceSlice device_;
-  PinnedBuffer host_;
+  // In turn, since a pass may be laid out while the one before is not read by the device yet.
+  struct HostBlock {
+    PinnedBuffer memory;
+    Event read;
+  };
+  std::array<HostBlock, 2> host_;
+  size_t turn_ = 0;
   BatchView view_;
   int32_t next_row_ = 0;
   int32_t next_sequence_ = 0;

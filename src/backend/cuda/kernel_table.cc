@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "backend/cuda/runtime/device_context.h"
 #include "base/concat.h"
+#include "model/draft.h"
+#include "model/kv_codec.h"
 
 namespace nibble::cuda {
 namespace {
@@ -27,6 +30,8 @@ void walk(const Context& context) {
   const int32_t rows = context.batch.rows;
   if (rows > 0) head_block(context, nullptr, std::min(rows, kRowBlock));
 }
+
+const char* state_name(StateFormat state) { return state == StateFormat::bf16 ? "bf16" : "f32"; }
 
 }  // namespace
 
@@ -84,6 +89,28 @@ std::string kernel_table(const PlannedBackend& backend) {
     table += planned_launches(backend, kPromptRows, Arithmetic::prompt)
                  .table(concat("a pass of ", kPromptRows, " prompt rows"));
   return table;
+}
+
+std::string description(const PlannedBackend& backend) {
+  const Device& device = backend.launcher.device->facts();
+  const std::string_view compiled =
+      device.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
+  return concat("cuda, ", device.name, " (", device.compute_major, ".", device.compute_minor,
+                ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
+                " multiprocessors), ", backend.weights.bytes() >> 20,
+                " MiB of weights, activations ",
+                backend.activations == Activations::declared ? "declared (emulated)"
+                : backend.activations == Activations::f32    ? "f32 (slow, for tests)"
+                                                             : "bf16",
+                ", KV ", kv_traits(backend.kv).name, ", state ", state_name(backend.state));
+}
+
+std::string arithmetic(const PlannedBackend& backend) {
+  return concat("cuda ", backend.launcher.device->facts().code.name(), ", activations ",
+                activations_name(backend.activations), ", KV ", kv_traits(backend.kv).name,
+                backend.has_kv_scales ? " of the checkpoint's scales" : " of scale 1", ", state ",
+                state_name(backend.state), draft_entry_words(backend.config), "\n",
+                kernel_table(backend));
 }
 
 }  // namespace nibble::cuda

@@ -53,6 +53,9 @@ TEST_P(EngineBits, LongAnswers) {
   const Outcome together = run({.count = kCount, .requests = make_long_answers});
   expect_same(together.answers, kCount, expected);
   EXPECT_EQ(together.answers.at(1).tokens.size(), static_cast<size_t>(kLongTokens));
+  if (on_card()) {
+    EXPECT_GT(together.engine.passes_ahead, kLongTokens / 2);
+  }
 }
 
 TEST_P(EngineBits, HoweverPromptsAreCut) {

@@ -28,7 +28,9 @@ class CoreFixture {
   };
 
   explicit CoreFixture(EngineSettings settings = small(), uint64_t nan_every = 0)
-      : backend({.nan_every = nan_every}), settings_(std::move(settings)) {
+      : CoreFixture(std::move(settings), FakeBackend::Model{.nan_every = nan_every}) {}
+  CoreFixture(EngineSettings settings, const FakeBackend::Model& model)
+      : backend(model), settings_(std::move(settings)) {
     EXPECT_TRUE(backend.reserve(settings_.pools).ok());
     core = std::make_unique<EngineCore>(backend, FakeBackend::config(), sampler(), settings_);
   }

@@ -6,18 +6,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/sample/sampler.h"
+#include "engine/testing/fake_model.h"
 #include "engine/testing/fake_vision.h"
 #include "model/backend.h"
 #include "model/forward.h"
@@ -25,24 +23,8 @@
 
 namespace nibble {
 
-class FakeBackend final : public Backend {
+class FakeBackend final : public Backend, public FakeModel {
  public:
-  static constexpr int32_t kVocab = 61;
-  static constexpr uint64_t kNan = ~uint64_t{0};
-  static constexpr uint64_t kPoison = kNan - 1;
-
-  struct Model {
-    /// A row whose state hash is divisible by it computes NaN; 0: never.
-    uint64_t nan_every = 0;
-    /// True if generated tokens leave other bits than the same tokens of a prompt.
-    bool two_arithmetics = true;
-    /// True if it chooses tokens itself where the batch lets it; else it gives logits.
-    bool chooses = false;
-    /// It has a layer that drafts what the model says, from entries and hidden rows of its own; but
-    /// for one in so many that it gets wrong, 0: none. Absent: no such layer.
-    std::optional<uint64_t> drafts;
-  };
-
   FakeBackend() : FakeBackend(Model{}) {}
   explicit FakeBackend(Model model) : model_(model) {}
 
@@ -61,101 +43,6 @@ class FakeBackend final : public Backend {
     ModelConfig config = FakeBackend::config();
     config.vision = FakeVision::config();
     return config;
-  }
-
-  /// NaN stays NaN, poison becomes it.
-  static uint64_t mix(uint64_t hash, uint64_t value) {
-    if (hash >= kPoison || value >= kPoison) return kNan;
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
-    return (hash ^ (hash >> 29)) >> 1;
-  }
-
-  /// The same function of the prefix, one token at a time, without pages, slots or batches.
-  class Prefix {
-   public:
-    Prefix() : Prefix(Model{}) {}
-    explicit Prefix(const Model& model) : model_(model) {}
-    void add(int32_t token, Arithmetic arithmetic) {
-      add_value(static_cast<uint64_t>(token), arithmetic);
-    }
-    void add_value(uint64_t value, Arithmetic arithmetic) {
-      if (size_ % kPageTokens == 0) {
-        before_ = pages();
-        page_ = page_seed(size_ / kPageTokens);
-      }
-      state_ = next_state(model_, state_, value, arithmetic);
-      page_ = mix(page_, cell(state_, value));
-      ++size_;
-    }
-    uint64_t hash() const { return mix(state_, pages()); }
-    bool is_nan() const { return hash() == kNan; }
-    uint64_t state() const { return state_; }
-
-   private:
-    uint64_t pages() const { return size_ == 0 ? kPagesSeed : mix(before_, page_); }
-    Model model_;
-    int32_t size_ = 0;
-    uint64_t state_ = kStateSeed;
-    uint64_t before_ = kPagesSeed;
-    uint64_t page_ = 0;
-  };
-  /// The same prefix as the layer that drafts computes it, of entry values.
-  class DraftPrefix {
-   public:
-    explicit DraftPrefix(const Model& model) : model_(model) {}
-    /// `hidden`: the model's state before the token.
-    void add(uint64_t hidden, uint64_t value, Arithmetic arithmetic) {
-      if (size_ % kPageTokens == 0) {
-        if (size_ > 0) before_ = mix(before_, page_);
-        page_ = page_seed(size_ / kPageTokens);
-      }
-      hidden_ = next_state(model_, hidden, value, arithmetic);
-      page_ = finite_or_zero(mix(page_, cell(hidden_, value)));
-      ++size_;
-    }
-    /// The same after a draft: its own hidden row stands for the model's.
-    void add_draft(uint64_t value) { add(hidden_, value, Arithmetic::generation); }
-    uint64_t hash() const { return mix(hidden_, mix(before_, page_)); }
-
-   private:
-    Model model_;
-    int32_t size_ = 0;
-    uint64_t hidden_ = kStateSeed;
-    uint64_t before_ = kPagesSeed;
-    uint64_t page_ = 0;
-  };
-  /// The value that the model sees of a row: its token, or its embedding; another one if the row is
-  /// not at its index.
-  static uint64_t row_value(int32_t token, const float* embedding, int32_t index,
-                            const std::array<int32_t, 3>& position) {
-    uint64_t value = static_cast<uint64_t>(token);
-    if (embedding != nullptr && std::isnan(*embedding)) return kNan;
-    if (embedding != nullptr) value = mix(4, std::bit_cast<uint32_t>(*embedding));
-    if (position == std::array<int32_t, 3>{index, index, index}) return value;
-    for (const int32_t axis : position) value = mix(value, static_cast<uint64_t>(axis));
-    return value;
-  }
-  /// The value that the layer that drafts sees of a row: its entry is turned by the position of the
-  /// token before. The first one has none.
-  static uint64_t entry_value(int32_t token, const float* embedding, int32_t index,
-                              const std::array<int32_t, 3>& before) {
-    return index == 0 ? row_value(token, embedding, 0, {0, 0, 0})
-                      : row_value(token, embedding, index - 1, before);
-  }
-  static std::vector<float> logits_of(uint64_t hash) {
-    std::vector<float> logits(kVocab, std::numeric_limits<float>::quiet_NaN());
-    if (hash == kNan) return logits;
-    for (uint64_t token = 0; token < kVocab; ++token)
-      logits[token] = static_cast<float>(mix(hash, token) >> 39) * 0x1.0p-22F;
-    return logits;
-  }
-
-  /// The draft of its layer where the model computes this.
-  static int32_t drafted_token(const Model& model, uint64_t hash,
-                               std::span<const uint32_t> allowed = {}) {
-    const int32_t best = best_token(logits_of(hash), allowed);
-    if (best < 0 || *model.drafts == 0 || hash % *model.drafts != 0) return best;
-    return (best + 1) % kVocab;
   }
 
   std::string_view name() const override { return "fake"; }
@@ -294,19 +181,24 @@ class FakeBackend final : public Backend {
   }
   Residual moe_block(int, const Batch&, Residual h) override { return h; }
   Residual dense_mlp_block(int, const Batch&, Residual h) override { return h; }
-  HeadOutput head(const Batch& batch, Residual) override {
-    logits_.clear();
-    for (const int32_t row : batch.logit_rows) {
-      const auto at = static_cast<size_t>(row);
-      const std::vector<float> logits = logits_of(mix(row_state_[at], row_pages_[at]));
-      logits_.insert(logits_.end(), logits.begin(), logits.end());
-    }
-    if (!model_.chooses || batch.choices.empty())
-      return {.logits = logits_, .hidden = {}, .chosen = {}};
-    CHECK(batch.choices.size() == batch.logit_rows.size(), "choices ", batch.choices.size());
+  bool begin_head(const Batch& batch, Residual) override {
+    CHECK(!begun_, "the tokens of the pass before were not read");
+    if (!model_.overlaps || !model_.chooses || batch.choices.empty()) return false;
+    begun_ = true;
+    compute_head(batch);
+    late_ = chosen_;
     chosen_.clear();
-    for (size_t i = 0; i < batch.choices.size(); ++i) chosen_.push_back(choose(batch, i));
+    return true;
+  }
+  HeadOutput end_head() override {
+    CHECK(begun_, "no head was begun");
+    begun_ = false;
+    chosen_ = late_;
     return {.logits = {}, .hidden = {}, .chosen = chosen_};
+  }
+  HeadOutput head(const Batch& batch, Residual) override {
+    CHECK(!begun_, "the tokens of the pass before were not read");
+    return compute_head(batch);
   }
   void set_sampleable(std::span<const uint32_t> bits) override {
     sampler_ = Sampler(kVocab, {bits.begin(), bits.end()});
@@ -376,22 +268,11 @@ class FakeBackend final : public Backend {
   int rows_largest = 0;
 
  private:
-  static constexpr uint64_t kStateSeed = 1;
-  static constexpr uint64_t kPagesSeed = 2;
-  static uint64_t page_seed(int32_t index) { return mix(3, static_cast<uint64_t>(index)); }
-  static uint64_t next_state(const Model& model, uint64_t state, uint64_t value,
-                             Arithmetic arithmetic) {
-    const bool other = model.two_arithmetics && arithmetic == Arithmetic::generation;
-    const uint64_t next = mix(state, value + (other ? 500 : 0));
-    return model.nan_every > 0 && next % model.nan_every == 0 ? kNan : next;
-  }
   /// Saved inputs are of generated tokens; poison is none.
   uint64_t replayed(uint64_t state, uint64_t saved) const {
     if (saved >= kPoison) return kNan;
     return next_state(model_, state, saved, Arithmetic::generation);
   }
-  /// The value that a token leaves in its page. A deeper layer's keys depend on the state below.
-  static uint64_t cell(uint64_t state, uint64_t value) { return mix(state, value + 1000); }
   void set_values(const Batch& batch) {
     const auto rows = batch.tokens.size();
     std::vector<const float*> embeddings(rows);
@@ -404,11 +285,17 @@ class FakeBackend final : public Backend {
         const auto row = static_cast<size_t>(s.row_begin + i);
         const auto& p = batch.positions;
         const int32_t index = s.kv_begin + i;
-        row_values_.push_back(row_value(batch.tokens[row], embeddings[row], index,
+        row_values_.push_back(row_value(token_of(batch, row), embeddings[row], index,
                                         {p[row], p[rows + row], p[2 * rows + row]}));
-        entry_values_.push_back(
-            entry_value(batch.tokens[row], embeddings[row], index, position_before(batch, s, i)));
+        entry_values_.push_back(entry_value(token_of(batch, row), embeddings[row], index,
+                                            position_before(batch, s, i)));
       }
+  }
+  /// Where no token could be chosen any will do: its sequence ends.
+  int32_t token_of(const Batch& batch, size_t row) const {
+    if (batch.carried.empty() || batch.carried[row] < 0) return batch.tokens[row];
+    CHECK(begun_, "no head has chosen the token of row ", row);
+    return std::max(late_.at(static_cast<size_t>(batch.carried[row])).token, 0);
   }
   /// A place in a page and a row in a slot have one of the model, and one of the layer that drafts.
   int64_t words() const { return drafts() ? 2 : 1; }
@@ -424,7 +311,6 @@ class FakeBackend final : public Backend {
     page[at] = mix(at > 0 ? page[at - 1] : page_seed(index / kPageTokens), value);
     return page[at];
   }
-  static uint64_t finite_or_zero(uint64_t value) { return value < kPoison ? value : 0; }
   /// A slot: the state, the hidden row; then the same of each saved row.
   std::span<uint64_t> saved(int32_t slot, int32_t row) {
     const auto width = static_cast<size_t>(words());
@@ -444,11 +330,27 @@ class FakeBackend final : public Backend {
   std::span<uint64_t> state(int32_t slot) {
     return std::span(states_).subspan(static_cast<size_t>(slot) * slot_words(), slot_words());
   }
+  HeadOutput compute_head(const Batch& batch) {
+    logits_.clear();
+    for (const int32_t row : batch.logit_rows) {
+      const auto at = static_cast<size_t>(row);
+      const std::vector<float> logits = logits_of(mix(row_state_[at], row_pages_[at]));
+      logits_.insert(logits_.end(), logits.begin(), logits.end());
+    }
+    if (!model_.chooses || batch.choices.empty())
+      return {.logits = logits_, .hidden = {}, .chosen = {}};
+    CHECK(batch.choices.size() == batch.logit_rows.size(), "choices ", batch.choices.size());
+    chosen_.clear();
+    for (size_t i = 0; i < batch.choices.size(); ++i) chosen_.push_back(choose(batch, i));
+    return {.logits = {}, .hidden = {}, .chosen = chosen_};
+  }
   /// A device counts the tokens of a sequence as they come: what it has seen under a serial must
   /// stay.
   ChosenToken choose(const Batch& batch, size_t row) {
     const TokenHistory& history = batch.choices[row].history;
-    CHECK(history.serial > 0, "a history without a serial");
+    const bool is_void = history.serial == 0 && batch.sequences.size() == batch.choices.size();
+    CHECK(history.serial > 0 || is_void, "a history without a serial");
+    if (is_void) return {.token = 0};
     std::vector<int32_t> now(history.prompt.begin(), history.prompt.end());
     now.insert(now.end(), history.generated.begin(), history.generated.end());
     std::vector<int32_t>& before = said_[history.serial];
@@ -485,6 +387,8 @@ class FakeBackend final : public Backend {
   Sampler sampler_{kVocab, Sampler::all_sampleable(kVocab)};
   std::map<uint64_t, std::vector<int32_t>> said_;  // by serial, as last seen
   std::vector<ChosenToken> chosen_;
+  std::vector<ChosenToken> late_;  // of the head that was begun and not ended
+  bool begun_ = false;
   std::vector<int32_t> drafted_;
 };
 

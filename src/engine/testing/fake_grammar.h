@@ -36,7 +36,8 @@ class FakeGrammar final : public SlowConstraint {
         if (!may_follow(token)) forbid_token(bits, token);
       return bits;
     }
-    bool is_late() const { return hash_ % 32 < 3; }
+    /// How often its mask is asked for until it is there.
+    int looks() const { return hash_ % 32 >= 3 ? 0 : hash_ % 32 == 0 ? 6 : 1; }
 
    private:
     uint64_t hash_;
@@ -51,7 +52,10 @@ class FakeGrammar final : public SlowConstraint {
     return tokens;
   }
 
-  explicit FakeGrammar(uint64_t key) : places_{Place(key)} {}
+  /// late: some masks need to be asked for more often than a step does.
+  enum class Masks : uint8_t { in_time, late };
+  explicit FakeGrammar(uint64_t key, Masks masks = Masks::in_time)
+      : places_{Place(key)}, looks_most_(masks == Masks::late ? 6 : 1) {}
 
   Next next(std::span<const int32_t>) override { return look(); }
   Next find_forced(size_t) override { return look(); }
@@ -70,7 +74,7 @@ class FakeGrammar final : public SlowConstraint {
       places_.push_back(places_.back());
       places_.back().add(token);
     }
-    asked_ = false;
+    looks_ = 0;
     return std::nullopt;
   }
   void rollback(size_t count) override {
@@ -94,13 +98,14 @@ class FakeGrammar final : public SlowConstraint {
  private:
   Next look() {
     if (!waited_for()) return Next::ready;
-    asked_ = true;
+    ++looks_;
     return Next::making;
   }
-  bool waited_for() const { return places_.back().is_late() && !asked_; }
+  bool waited_for() const { return looks_ < std::min(places_.back().looks(), looks_most_); }
 
   std::vector<Place> places_;  // the start, then after each accepted token
-  bool asked_ = false;         // for what follows the last place
+  int looks_most_;
+  int looks_ = 0;  // for what follows the last place
 };
 
 }  // namespace nibble

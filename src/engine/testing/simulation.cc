@@ -203,7 +203,10 @@ void Life::submit() {
   if (chance(0.3)) {
     const uint64_t key = random_() / 2;
     client.text.grammar = FakeGrammar::Place(key);
-    request.constraint = std::make_unique<FakeGrammar>(key);
+    // A prompt that sits out for a mask needs no rows, which drafts may have then.
+    request.constraint = std::make_unique<FakeGrammar>(key, settings_.pools.replay_rows > 0
+                                                                ? FakeGrammar::Masks::in_time
+                                                                : FakeGrammar::Masks::late);
   }
   const auto placed = clients_.emplace(request.id, std::move(client)).first;
   core_->submit(std::move(request));
@@ -311,6 +314,9 @@ void Life::take(const Finished& end) {
   clients_.erase(found);
   ++counts_.finished;
   const bool nan = client.text.prefix.is_nan();
+  const int64_t said = std::ssize(client.text.tokens) + (end.stop_token >= 0 ? 1 : 0);
+  if (end.completion_tokens != said)
+    return fail(concat("sequence ", end.id, " counts ", end.completion_tokens, " of ", said));
   switch (end.reason) {
     case FinishReason::error:
       if (!nan) fail(concat("sequence ", end.id, " failed: ", end.error));
@@ -470,6 +476,9 @@ void Life::collect_counts() {
   if (engine.right_by[kGrammar] != engine.drafted_by[kGrammar]) fail("a forced draft was wrong");
   counts_.sampled_here += engine.sampled_here;
   counts_.sampled_there += engine.sampled_there;
+  counts_.passes_ahead += engine.passes_ahead;
+  counts_.rows_in_vain += engine.rows_in_vain;
+  counts_.masks_late += engine.masks_late;
   const MediaCounters media = core_->media_counters();
   counts_.media_encoded += media.encoded;
   counts_.media_found += media.found;

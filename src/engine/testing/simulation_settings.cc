@@ -36,6 +36,7 @@ EngineSettings random_settings(std::mt19937_64& random) {
   }
   const int mode = pick(0, 9);
   settings.cache = mode < 7 ? CacheMode::exact : mode < 9 ? CacheMode::fast : CacheMode::off;
+  settings.mask_patience_ms = pick(0, 1) == 0 ? 0.0 : 1000.0;
   settings.integrity = IntegrityChecks::every_step;
   return settings;
 }
@@ -48,6 +49,7 @@ FakeBackend::Model random_model(const EngineSettings& settings, std::mt19937_64&
   return {.nan_every = with_nan ? uint64_t{2000} : 0,
           .two_arithmetics = settings.cache != CacheMode::fast,
           .chooses = random() % 2 == 0,
+          .overlaps = random() % 4 != 0,
           .drafts = drafts};
 }
 

@@ -3,6 +3,7 @@
 
 #include "backend/cuda/runtime/pool_copies.h"
 #include "backend/cuda/runtime/slot_layout.h"
+#include "backend/cuda/weights/device_checks.h"
 #include "model/batch.h"
 #include "model/kv_codec.h"
 
@@ -104,6 +105,32 @@ std::byte* DevicePools::at(const DeviceBuffer& buffer, int32_t id, int64_t bytes
   CHECK(id >= 0 && (id + 1) * bytes <= buffer.bytes(), "id ", id, " of ", buffer.bytes(),
         " bytes, ", bytes, " each");
   return buffer.as<std::byte>() + id * bytes;
+}
+
+void DevicePools::find_not_finite(std::span<const int32_t> pages, std::span<const int32_t> slots,
+                                  int32_t* found, const Launcher& launcher) const {
+  const auto find = [&](const std::byte* base, int64_t stride, int64_t bytes, KvFormat format,
+                        std::span<const int32_t> ids) {
+    cuda::find_not_finite({.base = reinterpret_cast<const uint8_t*>(base),
+                           .stride = stride,
+                           .bytes = bytes,
+                           .format = format,
+                           .kv_heads = config_->attention.kv_heads,
+                           .head_dim = config_->attention.head_dim,
+                           .ids = ids},
+                          found, launcher);
+  };
+  if (!pages.empty()) find(page(0), page_bytes_, page_bytes_, kv_format_, pages);
+  if (slots.empty()) return;
+  const int64_t states = states_floats(*config_, state_format_) * kFloat;
+  const KvFormat format = state_format_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
+  find(slot(0), slot_bytes_, states, format, slots);
+  const auto in_f32 = [&](const std::byte* begin, int64_t floats) {
+    find(begin, slot_bytes_, floats * kFloat, KvFormat::f32, slots);
+  };
+  in_f32(slot(0) + states, convolution_floats(*config_));
+  if (config_->draft_layers > 0)
+    in_f32(reinterpret_cast<const std::byte*>(hidden().last), config_->hidden);
 }
 
 }  // namespace nibble::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/weights/device_weights.h"
 #include "model/backend.h"
 #include "model/config/config.h"
@@ -26,6 +27,11 @@ class DevicePools {
   KvView kv(int layer) const;
   StateView state(int layer) const;
   HiddenView hidden() const;
+
+  /// Queues checks that set *found = 1 on the device if a number of one of these pages, or of the
+  /// states of these slots, is not finite.
+  void find_not_finite(std::span<const int32_t> pages, std::span<const int32_t> slots,
+                       int32_t* found, const Launcher& launcher) const;
 
   int64_t slot_bytes() const { return slot_bytes_; }  // with saved inputs
   int32_t replay_rows() const { return replay_rows_; }

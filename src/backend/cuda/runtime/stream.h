@@ -1,4 +1,4 @@
-// A CUDA stream that owns itself.
+// CUDA streams and events that own themselves.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,6 +32,31 @@ class Stream {
 
  private:
   cudaStream_t stream_ = nullptr;
+};
+
+/// A place in the work of a stream.
+class Event {
+ public:
+  Event() = default;
+  /// An event of the current device, without a time.
+  static Event create() {
+    Event event;
+    CUDA_CHECK(cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming));
+    return event;
+  }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~Event() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  void record(cudaStream_t stream) const { CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
 };
 
 }  // namespace nibble::cuda

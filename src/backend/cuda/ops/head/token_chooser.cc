@@ -89,6 +89,8 @@ void TokenChooser::send(const Batch& batch, std::span<const int32_t> logits_rows
   flush_counts();
   send_masks(batch, rows);
   cuda::send(rows_, host_rows_, std::ssize(rows) * int64_t{sizeof(ChoiceRow)}, stream_);
+  // For the first launch of the pass; no later, since the next pass waits for the last one.
+  clear_choice_state(state_.as<void>(), std::min(std::ssize(rows), int64_t{kRowBlock}), counting_);
   if (biases > 0) cuda::send(biases_, host_biases_, biases * int64_t{sizeof(LogitBias)}, stream_);
   CUDA_CHECK(cudaEventRecord(sent_, stream_));
   CUDA_CHECK(cudaStreamWaitEvent(launcher.stream, sent_));
@@ -157,6 +159,7 @@ void TokenChooser::flush_counts() {
 
 void TokenChooser::choose(const float* logits, int32_t begin, int32_t rows,
                           const Launcher& launcher) {
+  if (begin > 0) clear_choice_state(state_.as<void>(), rows, launcher);
   choose_tokens({.logits = logits,
                  .sampleable = sampleable_.as<uint32_t>(),
                  .masks = masks_.as<uint32_t>(),
@@ -169,7 +172,6 @@ void TokenChooser::choose(const float* logits, int32_t begin, int32_t rows,
                  .rows = rows,
                  .vocab = vocab_},
                 launcher.of(Step::choose));
-  clear_choice_state(state_.as<void>(), rows, launcher);
 }
 
 std::span<const ChosenToken> TokenChooser::chosen(int32_t rows) {

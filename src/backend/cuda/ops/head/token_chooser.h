@@ -32,6 +32,8 @@ class TokenChooser {
   void send(const Batch& batch, std::span<const int32_t> logits_rows, const Launcher& launcher);
   /// Chooses for logit rows [begin, begin + rows), whose logits `logits` holds by then.
   void choose(const float* logits, int32_t begin, int32_t rows, const Launcher& launcher);
+  /// Where the device leaves its outcomes, one for each logit row.
+  const ChosenRow* results() const { return results_.as<ChosenRow>(); }
   /// The first `rows` outcomes, of a pass that has ended.
   std::span<const ChosenToken> chosen(int32_t rows);
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "backend/cuda/cuda_backend.h"
@@ -85,6 +86,94 @@ TEST(CudaChoice, IsTheHosts) {
         EXPECT_EQ(found.rank, expected.rank);
         EXPECT_EQ(found.top.size(), expected.top.size());
         said[static_cast<size_t>(batch.logit_rows[i])].push_back(expected.token);
+      }
+    }
+  }
+}
+
+/// Chains of sampled tokens, some of which end: read by the host after each pass and given to the
+/// next, or carried over on the card while the host reads them late.
+class CudaCarried : public testing::Test {
+ protected:
+  static constexpr int32_t kSteps = 9;
+  static bool goes_on(int32_t sequence, int32_t step) { return step < 4 || sequence % 4 != 1; }
+
+  /// The sequences that feed token `step`, one row each. `before`: the same of the pass before.
+  static Batch pass_of(int32_t count, int32_t step, std::vector<int32_t>& before) {
+    Batch batch;
+    std::vector<int32_t> now;
+    for (int32_t i = 0; i < count; ++i) {
+      if (!goes_on(i, step)) continue;
+      const auto row = static_cast<int32_t>(now.size());
+      batch.sequences.push_back({.row_begin = row,
+                                 .row_count = 1,
+                                 .kv_begin = step,
+                                 .page_begin = row,
+                                 .page_count = 1,
+                                 .state_in = i,
+                                 .state_out = i,
+                                 .arithmetic = Arithmetic::generation});
+      batch.pages.push_back(i);
+      batch.logit_rows.push_back(row);
+      batch.tokens.push_back(7 + i);  // the first one
+      const auto at = std::ranges::find(before, i) - before.begin();
+      if (step > 0) batch.carried.push_back(static_cast<int32_t>(at));
+      const SamplingParams params{.seed = static_cast<uint64_t>(i), .top_logprobs = 1};
+      batch.choices.push_back(Sampler::choice_of(params, {.serial = static_cast<uint64_t>(i) + 1},
+                                                 static_cast<uint64_t>(step)));
+      now.push_back(i);
+    }
+    batch.positions.assign(3 * batch.tokens.size(), step);
+    before = now;
+    return batch;
+  }
+};
+
+TEST_F(CudaCarried, TokensAreThoseThatTheHostWouldGive) {
+  if (const auto device = describe_cuda_device(); !device.ok())
+    GTEST_SKIP() << device.error().message;
+  const Checkpoint checkpoint = Checkpoint::open(NIBBLE_SOURCE_DIR "/pebble/model").value();
+  const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  const Weights weights = Weights::bind(checkpoint, config).value();
+  const auto backend = make_cuda_backend(weights, config, {}).value();
+  constexpr int32_t kSequences = 150;
+  backend->reserve({.pages = kSequences, .state_slots = kSequences, .rows_max = 256}).value();
+  for (const int32_t count : {1, 5, 64, 70, kSequences}) {
+    SCOPED_TRACE(count);
+    const auto zero = [&] {
+      for (int32_t slot = 0; slot < count; ++slot) backend->zero_state(slot);
+    };
+    std::vector<std::vector<ChosenToken>> expected;
+    std::vector<int32_t> before;
+    zero();
+    for (int32_t step = 0; step < kSteps; ++step) {
+      Batch batch = pass_of(count, step, before);
+      for (size_t row = 0; row < batch.carried.size(); ++row)
+        batch.tokens[row] = expected.back()[static_cast<size_t>(batch.carried[row])].token;
+      batch.carried.clear();
+      const auto chosen = forward(*backend, config, batch).chosen;
+      expected.emplace_back(chosen.begin(), chosen.end());
+    }
+    before.clear();
+    zero();
+    for (int32_t step = 0; step <= kSteps; ++step) {
+      Batch batch;
+      Residual h;
+      if (step < kSteps) {
+        batch = pass_of(count, step, before);
+        h = run_layers(*backend, config, batch);
+      }
+      if (step > 0) {
+        const auto chosen = backend->end_head().chosen;
+        const auto& those = expected[static_cast<size_t>(step) - 1];
+        ASSERT_EQ(chosen.size(), those.size());
+        for (size_t row = 0; row < those.size(); ++row) {
+          EXPECT_EQ(chosen[row].token, those[row].token) << "row " << row << " of step " << step;
+          EXPECT_EQ(chosen[row].mass, those[row].mass) << "row " << row << " of step " << step;
+        }
+      }
+      if (step < kSteps) {
+        ASSERT_TRUE(backend->begin_head(batch, h));
       }
     }
   }
