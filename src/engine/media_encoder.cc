@@ -152,32 +152,39 @@ std::optional<int32_t> MediaEncoder::take_rows(size_t at, const MediaRows& media
 bool MediaEncoder::begin_job(size_t at, const std::vector<size_t>& media, Taking taking) {
   Sequence& s = *order_[at];
   Job job{.sequence = s.request.id, .tenant = s.request.urgency.tenant, .entries = {}, .walk = {}};
+  std::optional<std::vector<size_t>> chosen = take_all(at, media, taking, job);
+  if (chosen) {
+    for (const size_t i : *chosen) s.media_known[i] = 1;
+    chosen = restore(s, *chosen, job);
+  }
+  on_host_.unpin();
+  if (chosen && chosen->empty()) return true;
+  job_ = std::move(job);
+  if (!chosen) {
+    drop_job();
+    return false;
+  }
+  start_walk(s, *chosen);
+  return true;
+}
+
+std::optional<std::vector<size_t>> MediaEncoder::take_all(size_t at,
+                                                          const std::vector<size_t>& media,
+                                                          Taking taking, Job& job) {
+  const Sequence& s = *order_[at];
   std::vector<MediaKey> keys;
   std::vector<size_t> chosen;
-  bool whole = true;
   for (const size_t i : media) {
     const MediaKey key = key_of(s.request, s.request.media[i]);
     if (std::ranges::find(keys, key) != keys.end()) continue;  // the same image twice
+    on_host_.pin(key);
     const auto entry = take_rows(at, s.request.media[i], taking);
-    if (!entry) {
-      whole = false;
-      break;
-    }
+    if (!entry) return std::nullopt;
     job.entries.push_back(*entry);
     keys.push_back(key);
     chosen.push_back(i);
   }
-  if (!whole) {
-    job_ = std::move(job);
-    drop_job();
-    return false;
-  }
-  for (const size_t i : chosen) s.media_known[i] = 1;
-  chosen = restore(s, chosen, job);
-  if (chosen.empty()) return true;
-  job_ = std::move(job);
-  start_walk(s, chosen);
-  return true;
+  return chosen;
 }
 
 std::vector<size_t> MediaEncoder::restore(Sequence& s, const std::vector<size_t>& media, Job& job) {

@@ -91,6 +91,10 @@ class MediaEncoder {
   static std::vector<size_t> missing(const Sequence& sequence, int32_t begin, int32_t end);
   enum class Taking : uint8_t { idle_rows, held_rows };
   bool begin_job(size_t at, const std::vector<size_t>& media, Taking taking);
+  /// Rows for all of these media, each once. The media that have some now; nothing, with the rows
+  /// so far in `job`, if there are too few. What is in host memory of them is pinned there.
+  std::optional<std::vector<size_t>> take_all(size_t at, const std::vector<size_t>& media,
+                                              Taking taking, Job& job);
   std::optional<int32_t> take_rows(size_t at, const MediaRows& media, Taking taking);
   void start_walk(const Sequence& sequence, const std::vector<size_t>& media);
   /// Fills entries of `job` from host memory and has the sequence hold them. The media, of those

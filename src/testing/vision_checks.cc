@@ -274,6 +274,7 @@ void VisionChecks::expect_not_finite_rows_to_be_seen() {
 }
 
 void VisionChecks::expect_rows_to_come_back_from_host() {
+  session(*backend_, all_frames());
   const std::vector<float> rows = encode(*backend_, frames(), 1e9, all_frames());
   std::vector<IdPair> stores, loads;
   std::vector<int32_t> used;

@@ -30,6 +30,18 @@ void MediaHostTier::keep(const MediaKey& key, uint64_t tenant, std::span<const i
   cache_.release(*entry);
 }
 
+void MediaHostTier::pin(const MediaKey& key) {
+  const auto here = cache_.find(key);
+  if (!here) return;
+  cache_.hold(*here);
+  pinned_.push_back(*here);
+}
+
+void MediaHostTier::unpin() {
+  for (const int32_t entry : pinned_) cache_.release(entry);
+  pinned_.clear();
+}
+
 bool MediaHostTier::restore(const MediaKey& key, std::span<const int32_t> places) {
   const auto here = cache_.find(key);
   if (!here) return false;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/cache/media_cache.h"
 #include "model/backend.h"
@@ -19,6 +20,9 @@ class MediaHostTier {
   void keep(const MediaKey& key, uint64_t tenant, std::span<const int32_t> places);
   /// Copies the rows of `key` to `places` of the device. False: they are not here.
   bool restore(const MediaKey& key, std::span<const int32_t> places);
+  /// Keeps the rows of `key`, if they are here, while others come: until unpin().
+  void pin(const MediaKey& key);
+  void unpin();
   void clear() { cache_.clear(); }
   void check_integrity() const {
     cache_.check_integrity([](int32_t) { return 0; });
@@ -27,6 +31,7 @@ class MediaHostTier {
  private:
   Backend& backend_;
   MediaCache cache_;
+  std::vector<int32_t> pinned_;  // entries
 };
 
 }  // namespace nibble
