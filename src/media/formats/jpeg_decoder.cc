@@ -44,7 +44,9 @@ void on_error(j_common_ptr info) {
     case JERR_BAD_J_COLORSPACE:
     case JERR_CCIR601_NOTIMPL:
     case JERR_FRACT_SAMPLE_NOTIMPL:
+#if JPEG_LIB_VERSION < 70  // libraries with a later interface have no such message
     case JERR_ARITH_NOTIMPL:
+#endif
     case JERR_NOT_COMPILED:
       leave(info, JpegState::unsupported);
     case JERR_IMAGE_TOO_BIG:
