@@ -36,6 +36,8 @@ step "every command of README and docs" "$python" tests/docs/docs_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
 step "headers of published checkpoints" build/test/src/quantize/nibble_quantize_test \
   --gtest_also_run_disabled_tests --gtest_filter="*Published*"
+step "10,000 lives of the engine" build/test/src/engine/nibble_engine_simulation --seeds 10000 \
+  --steps 300 --threads 2 --minimum
 step "10,000 fuzzed requests" build/test/src/server/nibble_server_test \
   --gtest_also_run_disabled_tests --gtest_filter="LiveFuzz.*TenThousand*"
 step "recorded requests of clients" "$python" tests/serve/recorded_test.py \

@@ -281,7 +281,7 @@ double seconds(const std::string& opening, const std::function<std::string(size_
 }
 
 TEST(OutputCorpus, HostileTextCostsLinearTime) {
-  constexpr size_t kTokens = 1 << 19;  // and twice as many: 1 MiB of text
+  constexpr size_t kTokens = 1 << 17;  // and twice as many: 256 KiB of text
   const std::string open = "hm</think>\n\n<tool_call>\n<function=write>\n";
   struct Hostile {
     std::string opening;
