@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/concat.h"
+#include "model/config/target_patterns.h"
 #include "tensor/fp8.h"
 
 namespace nibble {
@@ -12,7 +13,7 @@ namespace {
 
 /// The module of attention of a layer, as its name ends; that of an MTP layer begins otherwise.
 bool is_of_layer(std::string_view name, int layer) {
-  return !name.starts_with("mtp.") &&
+  return !is_mtp(name) &&
          name.find(concat(".layers.", layer, ".self_attn.")) != std::string_view::npos;
 }
 

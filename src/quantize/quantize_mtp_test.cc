@@ -17,6 +17,7 @@ namespace {
 
 using test::Folder;
 using test::Layout;
+using test::Opened;
 using test::recipe_of;
 
 constexpr const char* kExperts =
@@ -30,22 +31,6 @@ std::string mtp_rule(std::string_view weights) {
       "expert\\.)?(gate|up|down)_proj))$'\n    weights: ",
       weights, weights == "fp8" ? "\n    input_scale: 1\n" : "\n");
 }
-
-/// A checkpoint bound with whatever of its MTP layer is quantized.
-struct Bound {
-  explicit Bound(const std::filesystem::path& folder)
-      : checkpoint(Checkpoint::open(folder).value()),
-        weights(bind_linears(checkpoint, ModelConfig::parse(checkpoint.config()).value()).value()) {
-  }
-  std::vector<float> decoded(const LinearSource& source) const {
-    const LinearWeight weight = weights.load(source).value();
-    std::vector<float> out(static_cast<size_t>(source.rows * source.cols));
-    dequantize_rows(weight, 0, source.rows, out.data());
-    return out;
-  }
-  Checkpoint checkpoint;
-  Weights weights;
-};
 
 std::string findings(const std::filesystem::path& folder) {
   std::string text;
@@ -62,7 +47,7 @@ void write_source(const std::filesystem::path& folder, Layout layout) {
 }
 
 /// Compares the layer of a quantized checkpoint with that of its source.
-void expect_near(const Weights& source, const Bound& output, WeightFormat format, double most) {
+void expect_near(const Weights& source, const Opened& output, WeightFormat format, double most) {
   ASSERT_TRUE(output.weights.mtp());
   const auto before = fused_linears(source), after = fused_linears(output.weights);
   ASSERT_EQ(before.size(), after.size());
@@ -79,7 +64,7 @@ void expect_near(const Weights& source, const Bound& output, WeightFormat format
       const LinearWeight weight = source.load(*before[g][i]).value();
       std::vector<float> truth(static_cast<size_t>(weight.rows * weight.cols));
       dequantize_rows(weight, 0, weight.rows, truth.data());
-      const double error = test::relative_error(truth, output.decoded(now));
+      const double error = test::relative_error(truth, test::decoded(output, now));
       EXPECT_LT(error, gate ? 1e-9 : most) << now.module;
       if (!gate) EXPECT_GT(error, 0.0) << now.module;
       rounded += gate ? 0 : 1;
@@ -104,7 +89,7 @@ TEST(QuantizeMtp, RowsThatSpeakOfItQuantizeIt) {
             test::run(folder / "in", output,
                       {.recipe = recipe_of(concat(kExperts, mtp_rule(word))), .dialect = dialect});
         ASSERT_TRUE(report.ok()) << report.error().message;
-        expect_near(plain, Bound(output), format, most);
+        expect_near(plain, Opened(output), format, most);
         EXPECT_EQ(findings(output), "");
         const std::string declared = test::file_text(output / "config.json");
         EXPECT_EQ(declared.find("^mtp"), std::string::npos);
@@ -123,7 +108,7 @@ TEST(QuantizeMtp, ExpertsOfAFusedTensorAreSeparated) {
   const Folder folder;
   const auto report = test::run(in, folder / "out", {.recipe = recipe_of(mtp_rule("fp8"))});
   ASSERT_TRUE(report.ok()) << report.error().message;
-  const Bound output(folder / "out");
+  const Opened output(folder / "out");
   EXPECT_EQ(output.checkpoint.find("mtp.layers.0.mlp.experts.gate_up_proj"), nullptr);
   EXPECT_NE(output.checkpoint.find("mtp.layers.0.mlp.experts.5.up_proj.weight_scale"), nullptr);
   expect_near(plain, output, WeightFormat::fp8_tensor, 0.03);
@@ -168,6 +153,31 @@ TEST(QuantizeMtp, ARowForALayerThatIsNotThereIsRefused) {
       << refused.error().message;
 }
 
+/// A config.json may speak of a layer that the checkpoint has left out: a row that is optional then
+/// does nothing, and another one is refused by its name.
+TEST(QuantizeMtp, ARowForALayerThatWasLeftOut) {
+  const Folder folder;
+  Json config = test::model_config(Layout::dense);
+  Json without = *config.find("text_config");
+  without.set("mtp_num_hidden_layers", 0);
+  Json bare = config;
+  bare.set("text_config", std::move(without));
+  write_synthetic_checkpoint(bare, folder / "in", {.layout = WeightLayout::bf16, .threads = 1})
+      .value();
+  std::ofstream(folder / "in" / "config.json") << config.dump();
+  const auto quantized = [&](std::string_view more) {
+    return test::run(folder / "in", folder / "out",
+                     {.recipe = recipe_of(concat(kExperts, mtp_rule("nvfp4"), more))});
+  };
+  const auto refused = quantized("");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("matches no linear"), std::string::npos)
+      << refused.error().message;
+  const auto report = quantized("    optional: true\n");
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(findings(folder / "out"), "");
+}
+
 TEST(QuantizeMtp, SplitOfAFusedPairIsRefused) {
   const Folder folder;
   write_source(folder / "in", Layout::dense);
@@ -190,14 +200,15 @@ TEST(QuantizeMtp, DialectsAreConvertedWithIt) {
   const auto converted = convert(quantized, Dialect::modelopt, folder / "other", {});
   ASSERT_TRUE(converted.ok()) << converted.error().message;
   EXPECT_EQ(findings(folder / "other"), "");
-  const Bound one(folder / "out"), other(folder / "other");
+  const Opened one(folder / "out"), other(folder / "other");
   const auto left = fused_linears(one.weights), right = fused_linears(other.weights);
   ASSERT_EQ(left.size(), right.size());
   int compared = 0;
   for (size_t g = 0; g < left.size(); ++g)
     for (size_t i = 0; i < left[g].size(); ++i) {
       if (!is_mtp(left[g][i]->module)) continue;
-      EXPECT_LT(test::relative_error(one.decoded(*left[g][i]), other.decoded(*right[g][i])), 1e-6);
+      EXPECT_LT(test::relative_error(decoded(one, *left[g][i]), decoded(other, *right[g][i])),
+                1e-6);
       ++compared;
     }
   EXPECT_GT(compared, 10);

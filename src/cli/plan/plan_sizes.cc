@@ -6,6 +6,7 @@
 
 #include "backend/cpu/weight_bytes.h"
 #include "cli/serving/model_loader.h"
+#include "model/config/target_patterns.h"
 #include "quantize/recipe/dialect.h"
 #include "quantize/recipe/quant_plan.h"
 
@@ -135,7 +136,7 @@ OtherWeights others_of(const Checkpoint& checkpoint) {
   OtherWeights others;
   for (const TensorEntry& entry : checkpoint.entries()) {
     if (is_text_tensor(entry.name)) continue;
-    (entry.name.starts_with("mtp.") ? others.mtp_bytes : others.vision_bytes) += entry.bytes;
+    (is_mtp(entry.name) ? others.mtp_bytes : others.vision_bytes) += entry.bytes;
   }
   return others;
 }

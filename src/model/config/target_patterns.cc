@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::string_view kAnyPrefix = R"(re:(?:model\.|language_model\.)*)";
 constexpr std::string_view kLayers = "layers.";
-constexpr std::string_view kMtp = "mtp.";  // under this name for every reader
 constexpr std::string_view kExperts = ".experts";
 constexpr std::string_view kBelow = R"((?:\..*)?)";  // all experts of a layer, and the list itself
 constexpr size_t kLayersMax = 128;                   // in one pattern: readers limit its length
@@ -70,7 +69,7 @@ class Taken {
  public:
   explicit Taken(const std::vector<std::string>& others) {
     for (const std::string& module : others) {
-      if (!in_text_model(module) && !module.starts_with(kMtp)) continue;
+      if (!in_text_model(module) && !is_mtp(module)) continue;
       const std::string_view tail = without_prefix(module);
       add(tail);
       const size_t experts = tail.find(concat(kExperts, "."));
@@ -119,7 +118,7 @@ std::vector<std::string> target_patterns(const std::vector<std::string>& modules
   std::map<std::string, std::vector<std::string>> layers;  // of a shape that is not free
   for (const std::string& module : modules) {
     const std::string_view tail = without_prefix(module);
-    if (module.starts_with(kMtp) && !taken.anywhere(tail)) {
+    if (is_mtp(module) && !taken.anywhere(tail)) {
       out.insert(concat("re:", shape_of(tail, Numbers::free), "$"));
     } else if (!in_text_model(module)) {
       out.insert(module);

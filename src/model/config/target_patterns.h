@@ -10,6 +10,9 @@
 
 namespace nibble {
 
+/// A module or a tensor of the MTP layer. Its name is the same for every reader.
+inline bool is_mtp(std::string_view name) { return name.starts_with("mtp."); }
+
 /// True for modules of the text model: layers.N.*, lm_head and embed_tokens under such a prefix.
 bool in_text_model(std::string_view module);
 

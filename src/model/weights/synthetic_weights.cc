@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "model/config/quant_config.h"
+#include "model/config/target_patterns.h"
 #include "model/weights/draft_places.h"
 
 namespace nibble {
@@ -134,7 +135,7 @@ FormatOf formats_of(WeightLayout layout) {
   return [layout](std::string_view module) {
     const bool eight = layout == WeightLayout::fp8;
     const bool mixed = eight || layout == WeightLayout::mixed;
-    if (module.starts_with("mtp.")) return WeightFormat::plain;  // as all published files have it
+    if (is_mtp(module)) return WeightFormat::plain;  // as all published files have it
     if (layout == WeightLayout::bf16) return WeightFormat::plain;
     if (layout == WeightLayout::w4a4 && module == "lm_head") return WeightFormat::plain;
     if (module == "lm_head" || is_expert_or_mlp(module))

@@ -96,7 +96,7 @@ class HeadConverter {
 Result<void> HeadConverter::plan() {
   dialect_ = TRY(dialect_of(checkpoint_));
   const ModelConfig config = TRY(ModelConfig::parse(checkpoint_.config()));
-  const Weights weights = TRY(Weights::bind(checkpoint_, config));
+  const Weights weights = TRY(bind_linears(checkpoint_, config));
   const ModelConfig source_config = TRY(ModelConfig::parse(source_.config()));
   const Weights sources = TRY(Weights::bind(source_, source_config));
   head_ = sources.head();

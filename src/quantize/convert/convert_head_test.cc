@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/synthetic/synthetic_checkpoint.h"
 #include "quantize/testing/test_runs.h"
 
 namespace nibble {
@@ -71,6 +72,32 @@ TEST(ConvertHead, NvfpFourInBothDialects) {
       refused.error().message.find("expected a format that modelopt can say, found fp8-block"),
       std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "no"));
+}
+
+/// A quantized MTP layer is declared as it is.
+TEST(ConvertHead, KeepsWhatIsDeclaredOfTheMtpLayer) {
+  const Folder folder;
+  write_synthetic_checkpoint(test::model_config(Layout::separate_experts), folder / "in",
+                             {.layout = WeightLayout::bf16, .threads = 1})
+      .value();
+  const std::string rules =
+      "  - match: 're:.*\\.mlp\\.(experts\\.\\d+\\.|shared_expert\\.)?(gate|up|down)_proj$'\n"
+      "    weights: nvfp4\n"
+      "  - match: 're:mtp\\..*\\.mlp\\.(experts\\.\\d+\\.|shared_expert\\.)?(gate|up|down)_proj$'\n"
+      "    weights: nvfp4\n";
+  const Recipe plain = test::recipe_of(rules);
+  const Recipe nvfp4 = test::recipe_of(rules + "  - match: lm_head\n    weights: nvfp4\n");
+  for (const auto dialect : {Dialect::compressed_tensors, Dialect::modelopt}) {
+    const auto from = folder / concat("from", dialect_name(dialect));
+    const auto to = folder / concat("to", dialect_name(dialect));
+    const auto whole = folder / concat("whole", dialect_name(dialect));
+    ASSERT_TRUE(run(folder / "in", from, {.recipe = plain, .dialect = dialect}).ok());
+    ASSERT_TRUE(run(folder / "in", whole, {.recipe = nvfp4, .dialect = dialect}).ok());
+    const auto report = convert_folder(from, folder / "in", HeadFormat::nvfp4, to);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_TRUE(contents(to) == contents(whole)) << dialect_name(dialect);
+    EXPECT_TRUE(Opened(to).weights.mtp());
+  }
 }
 
 TEST(ConvertHead, RefusesWhatDoesNotFit) {

@@ -22,8 +22,6 @@ Groups fused_linears(const Weights& weights) {
   return groups;
 }
 
-bool is_mtp(std::string_view module) { return module.starts_with("mtp."); }
-
 Result<Weights> bind_linears(const Checkpoint& checkpoint, ModelConfig config) {
   const auto in_fewer_bits = [](const TensorEntry& entry) {
     return is_mtp(entry.name) && (entry.dtype == DType::u8 || entry.dtype == DType::f8_e4m3);

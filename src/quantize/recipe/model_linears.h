@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "model/config/target_patterns.h"
 #include "model/weights/weights.h"
 #include "quantize/recipe/dialect.h"
 
@@ -15,9 +16,6 @@ namespace nibble {
 /// Groups in model order; within a group all linears read the same input and are fused by engines.
 /// A head tied to the embedding is not among them; the last group is the embedding table alone.
 std::vector<std::vector<const LinearSource*>> fused_linears(const Weights& weights);
-
-/// A module of the MTP layer, or a tensor.
-bool is_mtp(std::string_view module);
 
 /// Binds a checkpoint, its MTP layer too if something of it is in fewer bits: one that is plain
 /// throughout is copied, whatever it holds. Errors: those of Weights::bind.

@@ -25,7 +25,7 @@ std::string expert_list(std::string_view module) {
 /// the rest; llm-compressor writes the other so.
 std::string own_file(std::string_view tensor) {
   if (tensor.starts_with("lm_head.")) return "model_head";
-  return tensor.starts_with("mtp.") ? "model_mtp" : "";
+  return is_mtp(tensor) ? "model_mtp" : "";
 }
 
 /// True for a linear that shares its tensor with others.
@@ -295,7 +295,11 @@ Result<QuantPlan> plan_quantization(const Checkpoint& checkpoint, const Recipe& 
   ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
   const bool mtp = std::ranges::any_of(
       recipe.rules, [](const RecipeRule& rule) { return speaks_of(rule, "mtp"); });
-  config.draft_layers = mtp && config.mtp_layers > 0 ? 1 : 0;
+  // Some checkpoints have left the layer out that their config speaks of.
+  const bool there =
+      std::ranges::any_of(checkpoint.entries(), is_mtp,
+                          [](const TensorEntry& entry) { return std::string_view(entry.name); });
+  config.draft_layers = mtp && there && config.mtp_layers > 0 ? 1 : 0;
   const Weights weights = TRY(Weights::bind(checkpoint, config));
   return Planner(checkpoint, weights, recipe).plan(dialect);
 }

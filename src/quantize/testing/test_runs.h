@@ -9,6 +9,7 @@
 #include "model/config/config.h"
 #include "model/weights/weights.h"
 #include "quantize/quantize.h"
+#include "quantize/recipe/model_linears.h"
 #include "quantize/testing/test_model.h"
 
 namespace nibble::test {
@@ -30,12 +31,12 @@ inline Result<QuantizeReport> run(const std::filesystem::path& source,
   return quantize(checkpoint, plan, asked.recipe, output, asked.options);
 }
 
-/// A checkpoint with its bound weights.
+/// A checkpoint with its bound weights, those of its MTP layer too if something of it is quantized.
 struct Opened {
   explicit Opened(const std::filesystem::path& folder)
       : checkpoint(Checkpoint::open(folder).value()),
-        weights(
-            Weights::bind(checkpoint, ModelConfig::parse(checkpoint.config()).value()).value()) {}
+        weights(bind_linears(checkpoint, ModelConfig::parse(checkpoint.config()).value()).value()) {
+  }
   Checkpoint checkpoint;
   Weights weights;
 };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "model/config/target_patterns.h"
+
 namespace nibble {
 
 namespace {
@@ -100,7 +102,7 @@ std::string_view module_kind_name(ModuleKind kind) {
 
 ModuleKind module_kind(std::string_view name) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
-  if (name.starts_with("mtp.") || has(".mtp.")) return ModuleKind::mtp;
+  if (is_mtp(name) || has(".mtp.")) return ModuleKind::mtp;
   if (has("visual.") || has("vision_tower.")) return ModuleKind::vision;
   if (has(".mlp.experts.")) return ModuleKind::expert;
   if (has(".shared_expert.")) return ModuleKind::shared_expert;
