@@ -103,6 +103,13 @@ TEST(FloatFormats, F16EqualsTorch) { check_format<uint16_t>("f16", f16_to_float,
 TEST(FloatFormats, Bf16EqualsTorch) {
   check_format<uint16_t>("bf16", bf16_to_float, float_to_bf16);
 }
+TEST(FloatFormats, FiniteE4m3IsTheSame) {
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 977) {
+    const auto value = std::bit_cast<float>(static_cast<uint32_t>(bits));
+    if (!std::isnan(value)) ASSERT_EQ(finite_to_e4m3(value), float_to_e4m3(value)) << value;
+  }
+}
+
 TEST(FloatFormats, E4m3EqualsTorch) { check_format<uint8_t>("e4m3", e4m3_to_float, float_to_e4m3); }
 
 TEST(FloatFormats, EdgesOfTheRange) {

@@ -52,7 +52,10 @@ float fp8_scale(float amax) {
 }
 
 void encode_fp8_row(const float* x, float scale, int64_t cols, uint8_t* codes) {
-  for (int64_t i = 0; i < cols; ++i) codes[i] = float_to_e4m3(x[i] / scale);
+  for (int64_t i = 0; i < cols; ++i) {
+    const float value = x[i] / scale;
+    codes[i] = std::isnan(value) ? float_to_e4m3(value) : finite_to_e4m3(value);
+  }
 }
 
 bool is_plain_float(DType type) {

@@ -2,6 +2,8 @@
 #include "tensor/nvfp4.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 
 #include "base/check.h"
@@ -22,15 +24,12 @@ float round_to(SourceType source, float value) {
 
 void check_columns(int64_t cols) { CHECK(cols >= 0 && cols % kNvfp4Group == 0, cols, " columns"); }
 
-/// NaN if any element is.
+/// NaN if any element is: magnitudes order as their bits do, and a NaN is above all of them.
 float block_amax(const float* x) {
-  float amax = 0.0F;
-  for (int i = 0; i < kNvfp4Group; ++i) {
-    const float magnitude = std::fabs(x[i]);
-    amax = magnitude > amax || std::isnan(magnitude) ? magnitude : amax;
-    if (std::isnan(amax)) break;
-  }
-  return amax;
+  uint32_t most = 0;
+  for (int i = 0; i < kNvfp4Group; ++i)
+    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFU);
+  return std::bit_cast<float>(most);
 }
 
 }  // namespace
@@ -48,11 +47,11 @@ GlobalScale nvfp4_global_scale(float amax, GlobalScale::Direction direction, Sou
 uint8_t nvfp4_amax_scale(float amax, GlobalScale global, SourceType source) {
   if (std::isnan(amax)) return kE4m3Nan;
   if (global.direction == GlobalScale::Direction::divide) {
-    const uint8_t code = float_to_e4m3(global.value * round_to(source, amax / kE2m1Max));
+    const uint8_t code = finite_to_e4m3(global.value * round_to(source, amax / kE2m1Max));
     return code == 0 ? kE4m3Eighth : code;
   }
   if (amax == 0.0F) return kE4m3One;
-  return std::max(float_to_e4m3(amax / (kE2m1Max * global.value)), kE4m3Smallest);
+  return std::max(finite_to_e4m3(amax / (kE2m1Max * global.value)), kE4m3Smallest);
 }
 
 void encode_nvfp4_block(const float* x, uint8_t scale, GlobalScale global, uint8_t* codes) {
@@ -61,11 +60,11 @@ void encode_nvfp4_block(const float* x, uint8_t scale, GlobalScale global, uint8
     std::fill_n(codes, kNvfp4Group / 2, uint8_t{0});
     return;
   }
-  for (int i = 0; i < kNvfp4Group; i += 2) {
-    const uint8_t low = float_to_e2m1(x[i] / real_scale + 0.0F);  // + 0 turns -0 into 0
-    const uint8_t high = float_to_e2m1(x[i + 1] / real_scale + 0.0F);
-    codes[i / 2] = static_cast<uint8_t>(low | high << 4);
-  }
+  std::array<uint32_t, kNvfp4Group> each = {};  // as wide as the numbers: a vector's
+  for (size_t i = 0; i < each.size(); ++i)
+    each[i] = float_to_e2m1(x[i] / real_scale + 0.0F);  // + 0 turns -0 into 0
+  for (size_t i = 0; i < each.size(); i += 2)
+    codes[i / 2] = static_cast<uint8_t>(each[i] | each[i + 1] << 4);
 }
 
 void encode_nvfp4_row(const float* x, const uint8_t* scales, GlobalScale global, int64_t cols,

@@ -12,9 +12,6 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/thread_pool.h"
-#include "checkpoint/checkpoint.h"
-#include "model/weights/rounded_draft.h"
 
 namespace nibble {
 
@@ -26,27 +23,6 @@ std::vector<int32_t> integers(const Json& list) {
     numbers.push_back(static_cast<int32_t>(number.as_int()));
   return numbers;
 }
-
-/// Pebble with its layer as `variant` has it.
-struct Pebble {
-  explicit Pebble(const DraftVariant& variant)
-      : checkpoint(
-            Checkpoint::open(std::filesystem::path(NIBBLE_SOURCE_DIR) / "pebble/model").value()),
-        config(ModelConfig::parse(checkpoint.config()).value()) {
-    config.draft_layers = config.mtp_layers;
-    config.draft_format = variant.format;
-    config.draft_tokens = variant.tokens;
-    ThreadPool pool(1);
-    rounded = RoundedDraft::make(Weights::bind(checkpoint, config).value(), config, pool).value();
-  }
-  std::unique_ptr<Backend> make(const BackendFactory& factory,
-                                const BackendOptions& options) const {
-    return factory(rounded->weights(), config, options).value();
-  }
-  Checkpoint checkpoint;
-  ModelConfig config;
-  std::unique_ptr<RoundedDraft> rounded;
-};
 
 Json golden_drafts() {
   const auto path = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/mtp_pebble.json";
@@ -80,8 +56,8 @@ void count_text(const Json& text, size_t prompt, TestSession& session, Acceptanc
 
 void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
                                  const AcceptanceBars& bars) {
-  const Pebble pebble(bars.variant);
-  const auto backend = pebble.make(factory, options);
+  const Golden pebble = load_pebble_that_drafts(bars.variant);
+  const auto backend = factory(pebble.weights, pebble.config, options).value();
   const Json golden = golden_drafts();
   const auto prompt = static_cast<size_t>(golden.find("prompt")->as_int());
   Acceptance counts;
@@ -90,7 +66,8 @@ void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOpt
     TestSession session(*backend, pebble.config, {.tokens_max = 256, .rows_max = 64});
     count_text(text, prompt, session, counts);
   }
-  const std::vector<int32_t> expected = integers(*golden.find("right")->find("by_position"));
+  const std::vector<int32_t> expected =
+      bars.right.empty() ? integers(*golden.find("right")->find("by_position")) : bars.right;
   const auto beside = [&](double share) {
     return 1 + static_cast<int64_t>(share * static_cast<double>(counts.places));
   };
@@ -109,16 +86,17 @@ void expect_drafts_of_the_reference(const BackendFactory& factory, const Backend
   constexpr size_t kTokens = 24;
   DraftVariant variant{.format = WeightFormat::nvfp4, .tokens = {}};
   for (int32_t id = 1; id < 2048; id += 3) variant.tokens.push_back(id);
-  const Pebble pebble(variant);
+  const Golden pebble = load_pebble_that_drafts(variant);
   const Json golden = golden_drafts();
   const std::vector<int32_t> ids = integers(*golden.find("texts")->as_array()[0].find("ids"));
-  const auto drafted = [&](Backend& backend) {
-    TestSession session(backend, pebble.config, {.tokens_max = 64, .rows_max = 64});
+  const auto drafted = [&](const BackendFactory& make, const BackendOptions& with) {
+    const auto backend = make(pebble.weights, pebble.config, with).value();
+    TestSession session(*backend, pebble.config, {.tokens_max = 64, .rows_max = 64});
     session.pass({{.tokens = std::span(ids).first(kTokens)}});
     return session.draft({{.token = ids[kTokens], .count = 1}});
   };
-  const auto found = drafted(*pebble.make(factory, options));
-  const auto expected = drafted(*pebble.make(reference, {.activations = Activations::f32}));
+  const auto found = drafted(factory, options);
+  const auto expected = drafted(reference, {.activations = Activations::f32});
   ASSERT_EQ(found.logits.size(), variant.tokens.size());
   const double error = relative_error(found.logits, expected.logits);
   std::printf("relative error %.2e, bar %.0e\n", error, error_max);

@@ -7,12 +7,14 @@
 namespace nibble {
 
 /// A trained layer, over the model's own text: as many drafts are right, by their place in a round,
-/// as tools/oracle/mtp_acceptance.py counts, and as many rounds are the same; but for this share of
-/// the places, by which a backend that rounds differently may differ.
+/// as tools/oracle/mtp_acceptance.py counts, and as many rounds are those of the checkpoint's own
+/// layer in PyTorch; but for this share of the places, by which a backend that rounds differently
+/// may differ.
 struct AcceptanceBars {
   double places_share = 0.01;
-  double rounds_share = 0.01;  // share of rounds that are another one
-  DraftVariant variant = {};   // the layer's variant; PyTorch's is the checkpoint's own
+  double rounds_share = 0.01;       // share of rounds that are another one
+  DraftVariant variant = {};        // the layer's variant, and
+  std::vector<int32_t> right = {};  // its counts; empty: those of the checkpoint's own layer
 };
 void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
                                  const AcceptanceBars& bars);

@@ -133,6 +133,17 @@ void round_draft(Golden& golden, const DraftVariant& variant) {
   golden.rounded = std::move(rounded);
 }
 
+Golden load_pebble_that_drafts(const DraftVariant& variant) {
+  Golden golden{.name = "pebble", .config = {}};
+  const auto folder = std::filesystem::path(NIBBLE_SOURCE_DIR) / "pebble/model";
+  golden.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
+  golden.config = ModelConfig::parse(golden.checkpoint->config()).value();
+  golden.config.draft_layers = golden.config.mtp_layers;
+  golden.weights = Weights::bind(*golden.checkpoint, golden.config).value();
+  round_draft(golden, variant);
+  return golden;
+}
+
 double relative_error(std::span<const float> found, std::span<const float> expected) {
   CHECK(found.size() == expected.size() && !found.empty(), found.size(), " of ", expected.size());
   double mean = 0.0;

@@ -56,6 +56,8 @@ struct DraftVariant {
 };
 /// Gives a checkpoint with an MTP layer bound another one (model/weights/rounded_draft.h).
 void round_draft(Golden& golden, const DraftVariant& variant);
+/// Pebble with its MTP layer as the variant has it; no sequences.
+Golden load_pebble_that_drafts(const DraftVariant& variant);
 
 /// Cases with plain weights: logits are compared to rounding.
 std::vector<std::string> golden_names();

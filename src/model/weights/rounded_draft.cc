@@ -1,4 +1,4 @@
-// Places and rows; the scales: rounded_draft_scales.cc.
+// Lists the tensors and makes their rows; rounded_draft_scales.cc finds the scales.
 #include "model/weights/rounded_draft.h"
 
 #include <algorithm>
@@ -25,19 +25,20 @@ int64_t RoundedDraft::piece_rows(const LinearSource& linear) {
   return std::max<int64_t>(1, kNumbers / linear.cols);
 }
 
-RoundedDraft::RoundedDraft(const Weights& weights, const ModelConfig& config)
-    : base_(weights),
+RoundedDraft::RoundedDraft(Weights weights, const ModelConfig& config)
+    : base_(std::move(weights)),
       places_(draft_places(*base_.mtp(), base_.head(), config)),
       tokens_(config.draft_tokens) {}
 
 void RoundedDraft::pair(const LinearSource& from, const LinearSource& to, size_t group) {
   if (from.values == to.values && from.scheme == to.scheme) return;
-  const TensorEntry* entry = base_.values_of(from).entry;
+  const DType stored = base_.values_of(from).entry->dtype;
   made_.push_back({.from = &from,
                    .to = &to,
                    .group = group,
                    .global = {},
-                   .source = entry->dtype == DType::bf16 ? SourceType::bf16 : SourceType::f32});
+                   .source = stored == DType::bf16 ? SourceType::bf16 : SourceType::f32,
+                   .stored = stored});
 }
 
 template <typename Act>
@@ -50,16 +51,6 @@ Result<void> RoundedDraft::each_run(const Made& made, int64_t begin, int64_t n,
     TRY(act(int64_t{tokens[at]}, count, at));
   }
   return {};
-}
-
-Result<void> RoundedDraft::wide_rows(const Made& made, int64_t begin, std::span<float> out) const {
-  const int64_t cols = made.from->cols;
-  const auto rows = static_cast<int64_t>(out.size()) / cols;
-  return each_run(made, begin, rows, [&](int64_t first, int64_t count, int64_t at) -> Result<void> {
-    const LinearWeight run = TRY(base_.load_rows(*made.from, first, first + count));
-    dequantize_rows(run, 0, count, out.data() + at * cols);
-    return {};
-  });
 }
 
 void RoundedDraft::put(const std::string& name, DType dtype, const Shape& shape, Place place) {
@@ -82,7 +73,7 @@ void RoundedDraft::put_rows(size_t made, const std::string& name, DType dtype, i
 void RoundedDraft::put_numbers(size_t made, const std::string& name,
                                std::span<const float> values) {
   put(name, DType::f32, {static_cast<int64_t>(values.size())},
-      {.entry = {}, .part = Part::fixed, .made = made, .fixed = bytes_of(values)});
+      {.entry = {}, .part = Part::numbers, .made = made, .numbers = bytes_of(values)});
 }
 
 /// The scales of the rows of the tokens.
@@ -98,7 +89,6 @@ Result<void> RoundedDraft::list_tensors() {
   for (size_t i = 0; i < made_.size(); ++i) {
     const Made& made = made_[i];
     const LinearSource& to = *made.to;
-    const bool rounded = made.from->scheme.weights == WeightFormat::plain;
     switch (to.scheme.weights) {
       case WeightFormat::plain:
         put_rows(i, to.values, DType::bf16, to.cols);
@@ -106,11 +96,11 @@ Result<void> RoundedDraft::list_tensors() {
       case WeightFormat::nvfp4:
         put_rows(i, to.values, DType::u8, to.cols / 2);
         put_rows(i, to.scales, DType::f8_e4m3, to.cols / kNvfp4Group);
-        if (rounded) put_numbers(i, to.global_scale, {&made.global.value, 1});
+        if (made.rounds()) put_numbers(i, to.global_scale, {&made.global.value, 1});
         break;
       case WeightFormat::fp8_tensor:
         put_rows(i, to.values, DType::f8_e4m3, to.cols);
-        if (rounded) put_numbers(i, to.scales, {&made.scale, 1});
+        if (made.rounds()) put_numbers(i, to.scales, {&made.scale, 1});
         break;
       case WeightFormat::fp8_channel:
         put_rows(i, to.values, DType::f8_e4m3, to.cols);
@@ -123,12 +113,11 @@ Result<void> RoundedDraft::list_tensors() {
   return {};
 }
 
-Result<std::unique_ptr<RoundedDraft>> RoundedDraft::make(const Weights& weights,
-                                                         const ModelConfig& config,
+Result<std::unique_ptr<RoundedDraft>> RoundedDraft::make(Weights weights, const ModelConfig& config,
                                                          ThreadPool& pool) {
   CHECK(weights.mtp(), "a model without the layer that drafts");
-  auto draft = std::make_unique<RoundedDraft>(weights, config);
-  TRY(check_draft_places(draft->places_, weights.head()));
+  auto draft = std::make_unique<RoundedDraft>(std::move(weights), config);
+  TRY(check_draft_places(draft->places_, draft->base_.head()));
   const auto before = fused_linears(*draft->base_.mtp());
   const auto after = fused_linears(draft->places_);
   for (size_t group = 0; group < before.size(); ++group)
@@ -146,12 +135,8 @@ const TensorEntry* RoundedDraft::find(std::string_view name) const {
   return found != own_.end() ? &found->second.entry : base_.tensors().find(name);
 }
 
-/// Rows of codes as the head stores them.
-Result<void> RoundedDraft::copy_rows(const Place& place, int64_t begin,
+Result<void> RoundedDraft::copy_rows(const Made& made, const StoredBytes& stored, int64_t begin,
                                      std::span<std::byte> out) const {
-  const Made& made = made_[place.made];
-  const StoredBytes stored =
-      place.part == Part::values ? base_.values_of(*made.from) : base_.block_scales_of(*made.from);
   const int64_t row_bytes = stored.bytes / made.from->rows;
   const int64_t rows = static_cast<int64_t>(out.size()) / row_bytes;
   return each_run(made, begin, rows, [&](int64_t first, int64_t count, int64_t at) {
@@ -161,30 +146,44 @@ Result<void> RoundedDraft::copy_rows(const Place& place, int64_t begin,
   });
 }
 
+void RoundedDraft::round_row(const Made& made, int64_t row, const std::byte* from,
+                             std::span<float> wide, uint8_t* to) {
+  const int64_t cols = made.to->cols;
+  decode_plain(from, made.stored, cols, wide.data());
+  if (made.to->scheme.weights == WeightFormat::plain) {
+    std::ranges::transform(wide, reinterpret_cast<uint16_t*>(to), float_to_bf16);
+  } else if (made.to->scheme.weights == WeightFormat::fp8_tensor) {
+    encode_fp8_row(wide.data(), made.scale, cols, to);
+  } else {
+    const auto* scales = reinterpret_cast<const uint8_t*>(made.scales.data());
+    encode_nvfp4_row(wide.data(), scales + row * (cols / kNvfp4Group), made.global, cols, to);
+  }
+}
+
+/// Rows of codes, and plain ones in BF16, are copied; the others are made.
 Result<void> RoundedDraft::make_rows(const Place& place, int64_t begin,
                                      std::span<std::byte> out) const {
   const Made& made = made_[place.made];
-  if (made.from->scheme.weights != WeightFormat::plain) return copy_rows(place, begin, out);
-  const int64_t cols = made.to->cols;
-  const int64_t row_bytes = place.entry.bytes / made.to->rows;
-  const int64_t rows = static_cast<int64_t>(out.size()) / row_bytes;
-  std::vector<float> wide(static_cast<size_t>(rows * cols));
-  TRY(wide_rows(made, begin, wide));
-  std::vector<uint8_t> scales(static_cast<size_t>(cols / kNvfp4Group));
-  for (int64_t row = 0; row < rows; ++row) {
-    const float* x = wide.data() + row * cols;
-    auto* to = reinterpret_cast<uint8_t*>(out.data() + row * row_bytes);
-    if (made.to->scheme.weights == WeightFormat::plain) {
-      std::transform(x, x + cols, reinterpret_cast<uint16_t*>(to), float_to_bf16);
-    } else if (made.to->scheme.weights == WeightFormat::fp8_tensor) {
-      encode_fp8_row(x, made.scale, cols, to);
-    } else if (place.part == Part::block_scales) {
-      nvfp4_amax_scales_row(x, made.global, made.source, cols, to);
-    } else {
-      nvfp4_amax_scales_row(x, made.global, made.source, cols, scales.data());
-      encode_nvfp4_row(x, scales.data(), made.global, cols, to);
-    }
-  }
+  const StoredBytes values = base_.values_of(*made.from);
+  if (place.part == Part::block_scales)
+    return copy_rows(made, base_.block_scales_of(*made.from), begin, out);
+  if (!made.rounds() && made.stored == place.entry.dtype)
+    return copy_rows(made, values, begin, out);
+  const int64_t from_bytes = values.bytes / made.from->rows;
+  const int64_t to_bytes = place.entry.bytes / made.to->rows;
+  const int64_t rows = static_cast<int64_t>(out.size()) / to_bytes;
+  std::vector<std::byte> stored(static_cast<size_t>(rows * from_bytes));
+  TRY(copy_rows(made, values, begin, stored));
+  std::vector<float> wide(static_cast<size_t>(made.to->cols));
+  for (int64_t row = 0; row < rows; ++row)
+    round_row(made, begin + row, stored.data() + row * from_bytes, wide,
+              reinterpret_cast<uint8_t*>(out.data() + row * to_bytes));
+  return {};
+}
+
+std::span<const std::byte> RoundedDraft::held(const Place& place) const {
+  if (place.part == Part::numbers) return place.numbers;
+  if (place.part == Part::block_scales) return made_[place.made].scales;
   return {};
 }
 
@@ -195,8 +194,8 @@ Result<void> RoundedDraft::read_bytes(const TensorEntry& entry, int64_t begin,
     return base_.tensors().read_bytes(entry, begin, out);
   const Place& place = found->second;
   const int64_t end = begin + static_cast<int64_t>(out.size());
-  if (place.part == Part::fixed) {
-    std::copy(place.fixed.begin() + begin, place.fixed.begin() + end, out.begin());
+  if (const auto bytes = held(place); !bytes.empty()) {
+    std::copy(bytes.begin() + begin, bytes.begin() + end, out.begin());
     return {};
   }
   const LinearSource& to = *made_[place.made].to;

@@ -1,6 +1,7 @@
-// RoundedDraft: the numbers of the layer that drafts in the places of draft_places.h. Rows are
-// rounded as they are read, each time anew, so that no second copy of the layer is ever in memory.
-// The plain choice of scales by the largest magnitude; better ones, from data, are the quantizer's.
+// RoundedDraft: the numbers of the layer that drafts in the places of draft_places.h. Scales are
+// chosen by one pass over all that is rounded; codes are made as they are read, so that no second
+// copy of the layer is ever in memory. The scales are the plain choice by the largest magnitude;
+// better ones, from data, are the quantizer's.
 #pragma once
 
 #include <memory>
@@ -21,12 +22,12 @@ namespace nibble {
 class RoundedDraft final : public TensorSource {
  public:
   /// The layer of `weights`, which have one (CHECK), as `config` wants it. Use make().
-  RoundedDraft(const Weights& weights, const ModelConfig& config);
+  RoundedDraft(Weights weights, const ModelConfig& config);
   /// Reads all that will be rounded once, for its largest magnitudes. The tensors of `weights` must
-  /// outlive the result. Errors: those of
-  /// check_draft_places; io; corrupt for weights that are not finite.
-  static Result<std::unique_ptr<RoundedDraft>> make(const Weights& weights,
-                                                    const ModelConfig& config, ThreadPool& pool);
+  /// outlive the result. Errors: those of check_draft_places; io; corrupt for weights that are not
+  /// finite.
+  static Result<std::unique_ptr<RoundedDraft>> make(Weights weights, const ModelConfig& config,
+                                                    ThreadPool& pool);
 
   /// The model with the layer rounded; this source must outlive them.
   Weights weights() const { return base_.with_mtp(*this, places_); }
@@ -44,27 +45,40 @@ class RoundedDraft final : public TensorSource {
     float scale = 1.0F;                  // fp8
     GlobalScale global;                  // nvfp4
     SourceType source = SourceType::f32;
+    DType stored = DType::f32;           // type of `from`
+    std::vector<std::byte> maxima = {};  // nvfp4: the largest magnitude of each block, in that type
+    std::vector<std::byte> scales = {};  // and its E4M3 scale, which takes its place
+    bool rounds() const {
+      return from->scheme.weights == WeightFormat::plain &&
+             to->scheme.weights != WeightFormat::plain;
+    }
   };
-  /// A tensor of one, its rows alike in size.
-  enum class Part : uint8_t { values, block_scales, fixed };
+  /// A tensor of one.
+  enum class Part : uint8_t { values, block_scales, numbers };
   struct Place {
     TensorEntry entry;
     Part part = Part::values;
     size_t made = 0;
-    std::vector<std::byte> fixed = {};  // all bytes of a `fixed` one
+    std::vector<std::byte> numbers = {};
   };
 
   void pair(const LinearSource& from, const LinearSource& to, size_t group);
   bool is_gathered(const Made& made) const { return made.to == &places_.head && !tokens_.empty(); }
   struct Piece {
-    const Made* made;
+    Made* made;
     int64_t begin, rows;
   };
   /// Rows that are rounded or looked at together.
   static int64_t piece_rows(const LinearSource& linear);
-  std::vector<Piece> pieces_to_round() const;
-  Result<uint32_t> magnitude_of(const Piece& piece, std::vector<float>& rows) const;
+  std::vector<Piece> pieces_to_round();
+  struct Scratch {
+    std::vector<std::byte> rows, maxima;
+  };
+  Result<float> magnitude_of(const Piece& piece, Scratch& scratch) const;
   Result<void> scale_groups(ThreadPool& pool, size_t groups);
+  static void scale_blocks(Made& made);
+  /// The bytes of a tensor that is in memory; none of others.
+  std::span<const std::byte> held(const Place& place) const;
   Result<void> list_tensors();
   Result<std::vector<float>> channel_scales(const Made& made) const;
   void put_rows(size_t made, const std::string& name, DType dtype, int64_t cols);
@@ -74,9 +88,13 @@ class RoundedDraft final : public TensorSource {
   /// Calls act(first row of the source, rows, first row here) for each run of adjacent ones.
   template <typename Act>
   Result<void> each_run(const Made& made, int64_t begin, int64_t n, const Act& act) const;
-  Result<void> wide_rows(const Made& made, int64_t begin, std::span<float> out) const;
+  /// Rows of `stored`, which belongs to made.from, as they are.
+  Result<void> copy_rows(const Made& made, const StoredBytes& stored, int64_t begin,
+                         std::span<std::byte> out) const;
   Result<void> make_rows(const Place& place, int64_t begin, std::span<std::byte> out) const;
-  Result<void> copy_rows(const Place& place, int64_t begin, std::span<std::byte> out) const;
+  /// Rounds a row of made.from, of made.stored, to one of made.to; `wide` has room for it.
+  static void round_row(const Made& made, int64_t row, const std::byte* from, std::span<float> wide,
+                        uint8_t* to);
 
   Weights base_;
   MtpSources places_;

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <mutex>
 
 #include "model/synthetic/synthetic_numbers.h"
 #include "model/weights/draft_places.h"
@@ -20,24 +22,6 @@ std::vector<float> dequantized(const LinearWeight& weight) {
   return values;
 }
 
-/// Pebble with its MTP layer bound.
-struct Pebble {
-  explicit Pebble(WeightFormat format, std::vector<int32_t> tokens = {})
-      : checkpoint(Checkpoint::open(std::string(NIBBLE_SOURCE_DIR) + "/pebble/model").value()),
-        config(ModelConfig::parse(checkpoint.config()).value()) {
-    config.draft_layers = 1;
-    weights = Weights::bind(checkpoint, config).value();
-    config.draft_format = format;
-    config.draft_tokens = std::move(tokens);
-    ThreadPool pool(2);
-    rounded = RoundedDraft::make(weights, config, pool).value();
-  }
-  Checkpoint checkpoint;
-  ModelConfig config;
-  Weights weights;  // the checkpoint's own weights
-  std::unique_ptr<RoundedDraft> rounded;
-};
-
 /// Shares of the root mean square of a matrix that rounding normal numbers costs: about 0.095 with
 /// 16 E2M1 codes to a scale, 0.026 with E4M3 codes.
 TEST(RoundedDraft, IsAsNearAsItsFormat) {
@@ -46,18 +30,18 @@ TEST(RoundedDraft, IsAsNearAsItsFormat) {
     double least, most;
   } cases[] = {{WeightFormat::nvfp4, 0.08, 0.11}, {WeightFormat::fp8_tensor, 0.02, 0.03}};
   for (const auto& [format, least, most] : cases) {
-    const Pebble pebble(format);
-    const Weights rounded = pebble.rounded->weights();
-    const auto before = fused_linears(*pebble.weights.mtp());
-    const auto after = fused_linears(*rounded.mtp());
+    const Golden plain = load_pebble_that_drafts({});
+    const Golden pebble = load_pebble_that_drafts({.format = format});
+    const auto before = fused_linears(*plain.weights.mtp());
+    const auto after = fused_linears(*pebble.weights.mtp());
     ASSERT_EQ(before.size(), after.size());
     int changed = 0;
     for (size_t group = 0; group < before.size(); ++group)
       for (size_t i = 0; i < before[group].size(); ++i) {
         const LinearSource& from = *before[group][i];
         const LinearSource& to = *after[group][i];
-        const auto expected = dequantized(pebble.weights.load(from).value());
-        const auto found = dequantized(rounded.load(to).value());
+        const auto expected = dequantized(plain.weights.load(from).value());
+        const auto found = dequantized(pebble.weights.load(to).value());
         const bool gate = from.module.ends_with(".gate") || from.module.ends_with("expert_gate");
         ASSERT_EQ(to.scheme.weights, gate ? WeightFormat::plain : format) << from.module;
         if (gate) {
@@ -75,8 +59,9 @@ TEST(RoundedDraft, IsAsNearAsItsFormat) {
 
 /// Engines that fuse take one global scale for all; that of the quantizer is shared likewise.
 TEST(RoundedDraft, FusedLinearsShareTheirScale) {
-  const Pebble pebble(WeightFormat::nvfp4);
-  const Weights rounded = pebble.rounded->weights();
+  const Golden own = load_pebble_that_drafts({});
+  const Golden pebble = load_pebble_that_drafts({.format = WeightFormat::nvfp4});
+  const Weights& rounded = pebble.weights;
   for (const FusedLinears& group : fused_linears(*rounded.mtp())) {
     if (group.front()->scheme.weights == WeightFormat::plain) continue;
     float amax = 0.0F;
@@ -88,8 +73,8 @@ TEST(RoundedDraft, FusedLinearsShareTheirScale) {
                                .cols = linear->cols,
                                .scheme = {},
                                .values = linear->module + ".weight"};
-      if (pebble.checkpoint.find(plain.values) == nullptr) continue;  // fused experts
-      for (const float value : dequantized(pebble.weights.load(plain).value()))
+      if (pebble.checkpoint->find(plain.values) == nullptr) continue;  // fused experts
+      for (const float value : dequantized(own.weights.load(plain).value()))
         amax = std::max(amax, std::fabs(value));
     }
     if (amax == 0.0F) continue;
@@ -99,8 +84,9 @@ TEST(RoundedDraft, FusedLinearsShareTheirScale) {
 
 TEST(RoundedDraft, AnyPieceIsThatOfTheWhole) {
   for (const WeightFormat format : {WeightFormat::nvfp4, WeightFormat::fp8_tensor}) {
-    const Pebble pebble(format, {3, 4, 5, 900, 2047});
-    const Weights rounded = pebble.rounded->weights();
+    const Golden pebble =
+        load_pebble_that_drafts({.format = format, .tokens = {3, 4, 5, 900, 2047}});
+    const Weights& rounded = pebble.weights;
     for (const LinearSource* linear :
          {&rounded.mtp()->joined, &rounded.mtp()->layer.attention.k, &rounded.mtp()->head}) {
       const LinearWeight whole = rounded.load(*linear).value();
@@ -129,7 +115,7 @@ TEST(RoundedDraft, AnyPieceIsThatOfTheWhole) {
 /// Rows of a plain head as they are; of codes the same codes under the same scales.
 TEST(RoundedDraft, AHeadHasTheRowsOfItsTokens) {
   const std::vector<int32_t> tokens = {0, 1, 2, 5, 77, 78, 1000, 2047};
-  const Pebble pebble(WeightFormat::plain, tokens);
+  const Golden pebble = load_pebble_that_drafts({.tokens = tokens});
   for (const WeightFormat format : {WeightFormat::plain, WeightFormat::nvfp4,
                                     WeightFormat::fp8_tensor, WeightFormat::fp8_channel}) {
     SyntheticWeights places = synthetic_weights(pebble.config, [&](std::string_view module) {
@@ -159,15 +145,16 @@ TEST(RoundedDraft, AHeadHasTheRowsOfItsTokens) {
 
 /// A head in full is for drafts alone where the model's own has more bits.
 TEST(RoundedDraft, APlainHeadHasACopyInFewerBits) {
-  EXPECT_FALSE(Pebble(WeightFormat::plain).rounded->weights().mtp()->head.present());
-  const Pebble pebble(WeightFormat::nvfp4);
-  const Weights rounded = pebble.rounded->weights();
+  const Golden plain = load_pebble_that_drafts({});
+  EXPECT_FALSE(plain.weights.mtp()->head.present());
+  const Golden pebble = load_pebble_that_drafts({.format = WeightFormat::nvfp4});
+  const Weights& rounded = pebble.weights;
   const LinearSource head = rounded.mtp()->head;
   ASSERT_TRUE(head.present());
   EXPECT_EQ(head.rows, pebble.config.vocab_rows);
   EXPECT_EQ(rounded.head().scheme.weights, WeightFormat::plain);
   EXPECT_LT(relative_error(dequantized(rounded.load(head).value()),
-                           dequantized(pebble.weights.load(pebble.weights.head()).value())),
+                           dequantized(plain.weights.load(plain.weights.head()).value())),
             0.11);
 }
 
@@ -192,6 +179,50 @@ TEST(RoundedDraft, RefusesWhatItCannotRound) {
   golden.config.draft_tokens.clear();
   EXPECT_TRUE(
       check_draft_places(draft_places(*golden.weights.mtp(), blocks, golden.config), blocks).ok());
+}
+
+/// A source of weights that counts what is read of each.
+class Counted final : public TensorSource {
+ public:
+  explicit Counted(const TensorSource& tensors) : tensors_(tensors) {}
+  const TensorEntry* find(std::string_view name) const override { return tensors_.find(name); }
+  Result<void> read_bytes(const TensorEntry& entry, int64_t begin,
+                          std::span<std::byte> out) const override {
+    const std::lock_guard lock(mutex_);
+    bytes_[entry.name] += std::ssize(out);
+    return tensors_.read_bytes(entry, begin, out);
+  }
+  int64_t bytes(const std::string& name) const { return bytes_[name]; }
+
+ private:
+  const TensorSource& tensors_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, int64_t> bytes_;
+};
+
+/// Once for the scales and once for the codes; rows of a plain head are not rounded, so that
+/// nothing of them is read before they are loaded.
+TEST(RoundedDraft, ReadsNothingMoreThanTwice) {
+  const Golden plain = load_pebble_that_drafts({});
+  for (const WeightFormat format :
+       {WeightFormat::nvfp4, WeightFormat::fp8_tensor, WeightFormat::plain}) {
+    const Counted counted(*plain.checkpoint);
+    ModelConfig config = plain.config;
+    config.draft_format = format;
+    config.draft_tokens = {1, 2, 1000};
+    ThreadPool pool(2);
+    const auto rounded = RoundedDraft::make(plain.weights.over(counted), config, pool).value();
+    const Weights weights = rounded->weights();
+    const LinearSource& fc = weights.mtp()->joined;
+    const int64_t fc_bytes = plain.checkpoint->find("mtp.fc.weight")->bytes;
+    const int64_t head_bytes = 3 * 2 * weights.mtp()->head.cols;
+    const int64_t before = format == WeightFormat::plain ? 0 : 1;
+    EXPECT_EQ(counted.bytes("mtp.fc.weight"), before * fc_bytes);
+    EXPECT_EQ(counted.bytes(plain.weights.head().values), before * head_bytes);
+    ASSERT_TRUE(weights.load(fc).ok() && weights.load(weights.mtp()->head).ok());
+    EXPECT_EQ(counted.bytes("mtp.fc.weight"), (before + 1) * fc_bytes);
+    EXPECT_EQ(counted.bytes(plain.weights.head().values), (before + 1) * head_bytes);
+  }
 }
 
 /// A source of weights with one number spoilt.

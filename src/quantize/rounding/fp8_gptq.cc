@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "quantize/rounding/fp8_code.inl.h"
 #include "quantize/rounding/gptq_feedback.inl.h"
+#include "tensor/float_formats.h"
 #include "tensor/fp8.h"
 
 namespace nibble {
@@ -34,7 +34,7 @@ NIBBLE_INLINE void round_tile(const Tile& tile) {
         detail::feed_back(
             tile.u + r * cols + b, tile.factor.factors.data() + b * cols + b, cols,
             errors, [&](int j, float u) __attribute__((always_inline)) {
-              codes[j] = detail::fast_e4m3(u / scale + 0.0F);
+              codes[j] = finite_to_e4m3(u / scale + 0.0F);
               return values[codes[j]] * scale;
             });
       });

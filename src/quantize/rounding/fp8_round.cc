@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "quantize/rounding/fp8_code.inl.h"
+#include "tensor/float_formats.h"
 #include "tensor/fp8.h"
 
 namespace nibble {
@@ -28,7 +28,7 @@ void add_row(const float* x, const uint8_t* codes, float scale, int64_t count,
 
 /// -0 becomes +0, as in compressed-tensors, which adds a zero point.
 void round_row(const float* x, float scale, int64_t count, uint8_t* codes) {
-  for (int64_t i = 0; i < count; ++i) codes[i] = detail::fast_e4m3(x[i] / scale + 0.0F);
+  for (int64_t i = 0; i < count; ++i) codes[i] = finite_to_e4m3(x[i] / scale + 0.0F);
 }
 
 }  // namespace
