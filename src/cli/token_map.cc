@@ -45,8 +45,8 @@ double share_of(std::span<const int32_t> ids, const std::vector<int32_t>& map) {
   return ids.empty() ? 0.0 : static_cast<double>(known) / static_cast<double>(ids.size());
 }
 
-/// Added tokens, which templates and formats are made of, and the stop tokens.
-std::vector<int32_t> special_tokens(const Tokenizer& tokenizer, const ModelConfig& config) {
+/// The added tokens, which templates and formats are made of, and the stop tokens.
+std::vector<int32_t> added_and_stop_tokens(const Tokenizer& tokenizer, const ModelConfig& config) {
   std::set<int32_t> special;
   const int32_t size = std::min(tokenizer.vocab_size(), config.vocab_rows);
   for (int32_t id = 0; id < size; ++id)
@@ -79,7 +79,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const Json json = TRY(parse_json(text, path));
   const ModelConfig config = TRY(ModelConfig::parse(json));
   const Tokenizer tokenizer = TRY(Tokenizer::load(folder));
-  const std::vector<int32_t> special = special_tokens(tokenizer, config);
+  const std::vector<int32_t> special = added_and_stop_tokens(tokenizer, config);
   const auto least = static_cast<int64_t>(special.size()) + 1;
   const auto count =
       static_cast<size_t>(TRY(arguments.integer("count", least, int64_t{config.vocab_rows})));

@@ -1,4 +1,4 @@
-// Choices of single tokens.
+// Chooses single tokens, and lays out the rows of a step.
 #include "model/draft.h"
 
 #include <algorithm>
@@ -27,9 +27,9 @@ std::string draft_entry_words(const ModelConfig& config) {
     case WeightFormat::plain:
       return ", entries of drafts";
     case WeightFormat::nvfp4:
-      return ", entries of drafts by weights in nvfp4";
+      return ", entries of drafts, plain weights rounded to nvfp4";
     default:
-      return ", entries of drafts by weights in fp8";
+      return ", entries of drafts, plain weights rounded to fp8";
   }
 }
 

@@ -162,7 +162,8 @@ class Checks(PlanRunner):
             plan = self.json(BIG, *flags)
             return plan["speculation"], plan["memory"]["weights"]
         line, with_layer = said("--gpu", "h200")
-        assert line == ("speculation: up to 3 tokens of the checkpoint's MTP layer in NVFP4; "
+        assert line == ("speculation: up to 3 tokens of the checkpoint's MTP layer, plain weights "
+                        "rounded to NVFP4; "
                         "--no-speculation turns it off"), line
         line, without = said("--gpu", "h200", "--no-speculation")
         assert line == "speculation: off, by --no-speculation", line

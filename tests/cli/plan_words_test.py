@@ -91,7 +91,8 @@ class Checks(PlanRunner):
             plan = self.json(BIG, "--recipe", "w4a4", "--gpu", "rtx5090", *line.split())
             assert plan["memory"]["total"] <= plan["memory"]["available"]
         assert plan["context"] == 262144 and plan["sizes"]["kv_format"] == "TurboQuant"
-        assert "MTP layer in NVFP4" in plan["speculation"], plan["speculation"]
+        said = plan["speculation"]
+        assert "MTP layer, plain weights rounded to NVFP4" in said, said
         assert plan["sizes"]["page_bytes"] == 11 * 64 * 524
 
     def test_wrong_words(self):

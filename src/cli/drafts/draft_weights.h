@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/drafts/token_map.h"
 #include "cli/verb.h"
 #include "model/config/config.h"
 #include "model/weights/weights.h"
@@ -26,17 +27,19 @@ inline constexpr Option kTokenMapOption = {
     "special ones, or among the ids in FILE (a JSON list or numbers between spaces, as `nibble "
     "token-map` writes it), so that its head reads fewer bytes; default: among all"};
 
-/// The options as words; what they mean depends on the model.
+/// The options as they are given; what they mean depends on the model.
 struct DraftWeights {
   std::optional<WeightFormat> format = WeightFormat::plain;  // absent: auto
-  std::string token_map;                                     // a number or a file; empty: none
+  std::optional<TokenMap> tokens = {};                       // absent: all
+  std::vector<std::string> given = {};                       // the options that were, "--..."
 };
 
-/// Errors: invalid_argument.
+/// Reads the token map, too. Errors: invalid_argument; those of read_text_file.
 Result<DraftWeights> read_draft_weights(const Arguments& arguments);
 
-/// Sets ModelConfig::draft_format and draft_tokens for a model with such a layer and head. Errors:
-/// invalid_argument and io, of the token map; those of check_draft_places.
+/// Sets ModelConfig::draft_format and draft_tokens for a model with such a layer and head; the
+/// format is plain where nothing is rounded. Errors: invalid_argument, of the token map; those of
+/// check_draft_places.
 Result<void> choose_draft_weights(const DraftWeights& wanted, const MtpSources& mtp,
                                   const LinearSource& head, ModelConfig& config);
 
@@ -45,5 +48,8 @@ int64_t loaded_draft_bytes(const MtpSources& placed);
 
 /// The words for it that follow "the checkpoint's MTP layer" in a sentence; empty: it is as stored.
 std::string draft_weights_words(const ModelConfig& config);
+
+/// A line that says which options were given in vain, where no layer is loaded; empty: none was.
+std::string options_in_vain(const DraftWeights& wanted);
 
 }  // namespace nibble

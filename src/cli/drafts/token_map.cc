@@ -1,4 +1,4 @@
-// Lists of ids, in any of the usual forms.
+// Reads lists of ids in any of the usual forms.
 #include "cli/drafts/token_map.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Error bad_map(std::string_view source, std::string_view expected, std::string_vi
        .found = found.size() > 40 ? concat(found.substr(0, 40), "...") : std::string(found)});
 }
 
-/// Tokens that are no text: in the families that are known they follow it.
+/// The tokens that are no text; in the families that are known they follow it.
 std::set<int32_t> special_tokens(const ModelConfig& config) {
   constexpr int32_t kSpecialMost = 1024;
   std::set<int32_t> tokens;
@@ -29,6 +29,14 @@ std::set<int32_t> special_tokens(const ModelConfig& config) {
 }
 
 }  // namespace
+
+Result<std::vector<int32_t>> tokens_of(const TokenMap& map, const ModelConfig& config) {
+  std::vector<int32_t> tokens = map.count > 0
+                                    ? TRY(first_tokens(config, map.count))
+                                    : TRY(parse_token_map(map.text, map.source, config.vocab_rows));
+  if (std::ssize(tokens) == config.vocab_rows) tokens.clear();
+  return tokens;
+}
 
 Result<std::vector<int32_t>> parse_token_map(std::string_view text, std::string_view source,
                                              int32_t vocab_rows) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,6 +10,17 @@
 #include "model/config/config.h"
 
 namespace nibble {
+
+/// A token map as it was asked for; what it means depends on the model.
+struct TokenMap {
+  int64_t count = 0;        // so many tokens, by first_tokens(); 0: the ids in `text`
+  std::string text = {};    // the contents of a file
+  std::string source = {};  // its name, for messages
+};
+
+/// The tokens, in rising order; none if they are all of the vocabulary. Errors: those of the two
+/// functions below.
+Result<std::vector<int32_t>> tokens_of(const TokenMap& map, const ModelConfig& config);
 
 /// The ids in the text of a token map, sorted, each once. `source` is for messages. Errors:
 /// invalid_argument for what is no id below `vocab_rows`, and for none at all.

@@ -7,6 +7,7 @@
 #include "cli/serving/model_loader.h"
 #include "cli/serving/speculation.h"
 #include "model/config/rope_override.h"
+#include "model/config/target_patterns.h"
 #include "model/weights/draft_places.h"
 #include "quantize/recipe/quant_plan.h"
 
@@ -167,13 +168,13 @@ Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, c
   const Weights bound = TRY(Weights::bind(checkpoint, model.config));
   model.weights = {bound.embedding(), bound.head(), bound.final_norm(), bound.layers(), {}};
   int64_t text_bytes = text_weight_bytes(checkpoint);
-  int64_t mtp = mtp_bytes(checkpoint);
+  model.others = others_of(checkpoint);
   if (recipe != nullptr) {
     const QuantPlan plan = TRY(plan_quantization(checkpoint, *recipe, Dialect::compressed_tensors));
     model.made_of += concat(", recipe ", recipe->name);
     model.written_bytes = plan.bytes_out;
     text_bytes = bytes_of(plan, is_text_tensor);
-    mtp = bytes_of(plan, [](const std::string& tensor) { return tensor.starts_with("mtp."); });
+    model.others.mtp_bytes = bytes_of(plan, is_mtp);
     apply_recipe(*recipe, model.weights);
   }
   model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
@@ -181,8 +182,6 @@ Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, c
     TRY(add_tower(checkpoint.config(), &checkpoint, model));
   TRY(tally_served(request, mtp_of(checkpoint, model.config, recipe), &checkpoint, model));
   model.unread_bytes = text_bytes - total_bytes(model.in_file);
-  model.others = others_of(checkpoint);
-  model.others.mtp_bytes = mtp;
   return model;
 }
 
@@ -213,6 +212,7 @@ Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* 
   if (mtp && recipe != nullptr) apply_recipe(*recipe, *mtp);
   TRY(tally_served(request, mtp, nullptr, model));
   model.others = TRY(other_weights(json, model.config));
+  if (mtp) model.others.mtp_bytes = loaded_draft_bytes(*mtp);  // in the formats of the recipe
   return model;
 }
 
@@ -222,11 +222,23 @@ Result<Json> read_config(const fs::path& path) {
   return parse_json(text, path.string());
 }
 
+Result<PlanModel> plan_model(const Found& found, const Recipe* recipe,
+                             const ModelRequest& request) {
+  if (found.fetched && found.fetched->weights && !request.dummy)
+    return from_headers(found.name, *found.fetched->weights, recipe, request);
+  if (!found.folder.empty() && !request.dummy)
+    return from_headers(found.name, TRY(Checkpoint::open(found.folder)), recipe, request);
+  const Json json = found.preset != nullptr ? preset_config(*found.preset)
+                    : found.fetched         ? found.fetched->config
+                                            : TRY(read_config(found.config));
+  return from_shapes(found.name, json, recipe, request);
+}
+
 }  // namespace
 
 Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe) {
   const ModelRequest as_served = {.draft_layer = DraftLayer::by_default,
-                                  .draft_weights = {.format = std::nullopt, .token_map = {}}};
+                                  .draft_weights = {.format = std::nullopt}};
   return from_shapes(std::string(preset.name), preset_config(preset), &recipe, as_served);
 }
 
@@ -247,15 +259,11 @@ Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string&
     recipe = TRY(load_recipe(*wanted));
   else if (nothing_said)
     recipe = TRY(load_recipe(kDefaultRecipe));
-  const Recipe* given = recipe ? &*recipe : nullptr;
-  if (found.fetched && found.fetched->weights && !request.dummy)
-    return from_headers(found.name, *found.fetched->weights, given, request);
-  if (!found.folder.empty() && !request.dummy)
-    return from_headers(found.name, TRY(Checkpoint::open(found.folder)), given, request);
-  const Json json = found.preset != nullptr ? preset_config(*found.preset)
-                    : found.fetched         ? found.fetched->config
-                                            : TRY(read_config(found.config));
-  return from_shapes(found.name, json, given, request);
+  PlanModel model = TRY(plan_model(found, recipe ? &*recipe : nullptr, request));
+  const bool loads_layer = model.drafting || model.served.config.draft_layers > 0;
+  const std::string in_vain = loads_layer ? "" : options_in_vain(request.draft_weights);
+  if (!in_vain.empty()) terminal.err(in_vain);
+  return model;
 }
 
 }  // namespace nibble

@@ -140,10 +140,11 @@ TEST_P(EngineBits, WithDraftsOfTheModel) {
 
 /// Nor does how the layer is loaded: its weights in fewer bits, its head with fewer tokens.
 TEST_P(EngineBits, WithDraftsOfALayerInFewerBits) {
-  const DraftWeights variants[] = {{.format = WeightFormat::nvfp4, .token_map = {}},
-                                   {.format = WeightFormat::fp8_tensor, .token_map = "512"}};
+  const DraftWeights variants[] = {
+      {.format = WeightFormat::nvfp4},
+      {.format = WeightFormat::fp8_tensor, .tokens = TokenMap{.count = 512}}};
   for (const DraftWeights& weights : variants) {
-    SCOPED_TRACE(weights.token_map);
+    SCOPED_TRACE(weights.tokens.has_value());
     const Outcome drafted =
         run({.count = 9, .arrive = 1, .rounds = 2, .model_drafts = 3, .draft_weights = weights});
     expect_alone(drafted.answers, 9);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
+#include "model/config/target_patterns.h"
 #include "model/kv_scales.h"
 #include "model/synthetic/synthetic_numbers.h"
 #include "model/weights/rounded_draft.h"
@@ -234,18 +235,17 @@ std::string without_drafts(const Error& error) {
   return concat("answers are made without drafts of the MTP layer: ", error.message, "\n");
 }
 
-/// Binds and loads the weights of an open checkpoint, with the MTP layer if `model.config` says so.
-Result<void> load_weights(const ModelRequest& request, const std::string& backend,
+/// Loads bound weights of an open checkpoint, with the MTP layer if it is bound.
+Result<void> load_weights(const ModelRequest& request, const std::string& backend, Weights weights,
                           LoadedModel& model) {
-  Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
   const auto source = request.reader ? request.reader(*model.checkpoint) : nullptr;
   if (source) weights = weights.over(*source);
   std::unique_ptr<RoundedDraft> rounded;
   if (weights.mtp()) {
     ThreadPool pool(request.options.threads > 0 ? request.options.threads : usable_cores());
-    rounded = TRY(RoundedDraft::make(weights, model.config, pool));
-    model.draft_bytes = loaded_draft_bytes(*rounded->weights().mtp());
+    rounded = TRY(RoundedDraft::make(std::move(weights), model.config, pool));
     weights = rounded->weights();
+    model.draft_bytes = loaded_draft_bytes(*weights.mtp());
   }
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
   return {};
@@ -256,11 +256,13 @@ Result<void> load_weights(const ModelRequest& request, const std::string& backen
 Result<void> try_draft_layer(const ModelRequest& request, const std::string& backend,
                              LoadedModel& model) {
   model.config.draft_layers = 1;
-  const Result<Weights> bound = Weights::bind(*model.checkpoint, model.config);
-  if (bound.ok())
+  Result<Weights> bound = Weights::bind(*model.checkpoint, model.config);
+  Result<void> loaded = bound.ok() ? Result<void>() : bound.error();
+  if (bound.ok()) {
     TRY(choose_draft_weights(request.draft_weights, *bound.value().mtp(), bound.value().head(),
                              model.config));
-  const Result<void> loaded = load_weights(request, backend, model);
+    loaded = load_weights(request, backend, std::move(bound).value(), model);
+  }
   if (loaded.ok()) return {};
   model.config.draft_layers = 0;
   model.config.draft_format = WeightFormat::plain;
@@ -296,6 +298,8 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
     model.config.draft_layers = 1;
     const SyntheticWeights plain = synthetic_weights(model.config, formats);
     TRY(choose_draft_weights(request.draft_weights, *plain.mtp, plain.head, model.config));
+  } else {
+    model.notice += options_in_vain(request.draft_weights);
   }
   if (backend == "cuda") {
     model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
@@ -326,7 +330,7 @@ std::string no_default_drafts(const ModelRequest& request, const std::string& ba
 }
 
 bool is_text_tensor(std::string_view name) {
-  return name.find("visual.") == std::string_view::npos && !name.starts_with("mtp.");
+  return name.find("visual.") == std::string_view::npos && !is_mtp(name);
 }
 
 int64_t vision_bytes(const Checkpoint& checkpoint) {
@@ -334,13 +338,6 @@ int64_t vision_bytes(const Checkpoint& checkpoint) {
   int64_t bytes = 0;
   for (const TensorEntry& entry : checkpoint.entries())
     if (!prefix.empty() && entry.name.starts_with(prefix)) bytes += entry.bytes;
-  return bytes;
-}
-
-int64_t mtp_bytes(const Checkpoint& checkpoint) {
-  int64_t bytes = 0;
-  for (const TensorEntry& entry : checkpoint.entries())
-    if (entry.name.starts_with("mtp.")) bytes += entry.bytes;
   return bytes;
 }
 
@@ -372,8 +369,14 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
     request.options.kv_scales = TRY(read_kv_scales(*model.checkpoint, model.config));
   if (TRY(loads_draft_layer(request, backend, model)))
     TRY(try_draft_layer(request, backend, model));
-  if (!model.backend) TRY(load_weights(request, backend, model));
-  if (model.config.draft_layers == 0) model.draft_bytes = 0;
+  if (!model.backend) {
+    Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
+    TRY(load_weights(request, backend, std::move(weights), model));
+  }
+  if (model.config.draft_layers == 0) {
+    model.draft_bytes = 0;
+    model.notice += options_in_vain(request.draft_weights);
+  }
   count_weights(text_weight_bytes(*model.checkpoint) + model.draft_bytes +
                     (model.config.vision ? vision_bytes(*model.checkpoint) : 0),
                 model);

@@ -137,8 +137,6 @@ bool is_text_tensor(std::string_view name);
 int64_t text_weight_bytes(const Checkpoint& checkpoint);
 /// Bytes of the vision tower, as stored.
 int64_t vision_bytes(const Checkpoint& checkpoint);
-/// Bytes of the MTP layer, as stored.
-int64_t mtp_bytes(const Checkpoint& checkpoint);
 
 /// Errors: those of the checkpoint, the config, the binding and the backend.
 Result<LoadedModel> load_model(const ModelRequest& request);

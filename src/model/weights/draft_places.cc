@@ -1,4 +1,4 @@
-// One linear at a time.
+// Places one linear at a time.
 #include "model/weights/draft_places.h"
 
 #include "model/weights/fused_linears.h"
@@ -45,6 +45,15 @@ MtpSources draft_places(MtpSources mtp, const LinearSource& head, const ModelCon
   if (!config.draft_tokens.empty() || narrower)
     mtp.head = rows_of(head, config.draft_head_rows(), format);
   return mtp;
+}
+
+bool rounds_some(const MtpSources& mtp, const LinearSource& head, const MtpSources& placed) {
+  if (placed.head.present() && placed.head.scheme.weights != head.scheme.weights) return true;
+  const auto before = fused_linears(mtp), after = fused_linears(placed);
+  for (size_t group = 0; group < before.size(); ++group)
+    for (size_t i = 0; i < before[group].size(); ++i)
+      if (before[group][i]->scheme.weights != after[group][i]->scheme.weights) return true;
+  return false;
 }
 
 Result<void> check_draft_places(const MtpSources& placed, const LinearSource& head) {

@@ -1,6 +1,6 @@
-// The layer that drafts as it is loaded, by shapes and formats alone: its plain
-// linears in fewer bits, and a head of its own. Drafts decide nothing but speed, so this costs
-// acceptance at most. The numbers: rounded_draft.h.
+// The layer that drafts as it is loaded, by shapes and formats alone: its plain linears in fewer
+// bits, and a head of its own. Drafts decide nothing but speed, so this costs acceptance at most.
+// rounded_draft.h makes the numbers.
 #pragma once
 
 #include "base/result.h"
@@ -18,6 +18,10 @@ inline constexpr const char* kDraftHead = "mtp.draft_head";
 /// model's `head` is plain and the format is not, there is a head for drafts: rows of the model's
 /// as they are stored, plain ones in draft_format.
 MtpSources draft_places(MtpSources mtp, const LinearSource& head, const ModelConfig& config);
+
+/// True if something of the layer `mtp` is stored otherwise in `placed`, or the head that it drafts
+/// with is not in the format of the model's.
+bool rounds_some(const MtpSources& mtp, const LinearSource& head, const MtpSources& placed);
 
 /// Errors: unsupported for columns that are not in groups of 16, and for draft_tokens beside a head
 /// in FP8 blocks, which hold no single rows.

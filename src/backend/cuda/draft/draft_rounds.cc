@@ -1,5 +1,5 @@
-// A round is uploaded once; then each step leaves the tokens, places and hidden rows of
-// the next one on the device.
+// A round is uploaded once; then each step leaves the tokens, places and hidden rows of the next on
+// the device.
 #include "backend/cuda/draft/draft_rounds.h"
 
 #include <algorithm>
