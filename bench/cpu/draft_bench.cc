@@ -6,8 +6,6 @@
 // accept nothing.
 //   cpu_draft_bench DIR [threads] [isa] [layers of the model] [steps]
 //   [cumulative acceptance by place, "0.93,0.81,0.70"] [layers, "none,nvfp4,nvfp4:131072"]
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +16,8 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/thread_pool.h"
+#include "bench/draft_layers.h"
+#include "bench/processor_time.h"
 #include "model/forward.h"
 #include "model/weights/rounded_draft.h"
 
@@ -26,15 +26,6 @@ namespace {
 
 constexpr int kCached = 128;  // tokens before a step
 constexpr int kPages = 8;
-
-double cpu_seconds() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 /// One sequence; ids change from step to step, so that the experts do.
 class Bench {
@@ -110,16 +101,6 @@ class Bench {
   uint32_t random_ = 7;
 };
 
-std::vector<std::string> words(const std::string& list) {
-  std::vector<std::string> made;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    made.push_back(list.substr(at, end - at));
-    at = end + 1;
-  }
-  return made;
-}
-
 /// Milliseconds of the parts of a step.
 struct Parts {
   double layers = 0.0;
@@ -128,18 +109,6 @@ struct Parts {
 Parts parts_of(Bench& bench, int rows) {
   const double layers = bench.pass(rows, Bench::Head::left_out);
   return {layers, bench.pass(rows, Bench::Head::computed) - layers};
-}
-
-/// "nvfp4:131072" as ModelConfig has it.
-void choose(const std::string& word, ModelConfig& config) {
-  const size_t colon = std::min(word.find(':'), word.size());
-  const std::string format = word.substr(0, colon);
-  CHECK(format == "none" || format == "fp8" || format == "nvfp4", "layer ", word);
-  config.draft_format = format == "none"  ? WeightFormat::plain
-                        : format == "fp8" ? WeightFormat::fp8_tensor
-                                          : WeightFormat::nvfp4;
-  config.draft_tokens.resize(colon == word.size() ? 0 : std::stoul(word.substr(colon + 1)));
-  std::iota(config.draft_tokens.begin(), config.draft_tokens.end(), 0);
 }
 
 /// A model with each of some layers against the same without.
@@ -151,6 +120,7 @@ struct Comparison {
   int steps = 0;
   std::vector<double> accepted;  // by place, cumulative
   Parts plain = {}, verify = {};
+  double load_seconds = 0.0;
 
   int drafts() const { return static_cast<int>(accepted.size()); }
   double step_ms() const { return times * plain.layers + plain.head; }
@@ -160,7 +130,9 @@ struct Comparison {
 
 void Comparison::measure_without() {
   const Weights weights = Weights::bind(checkpoint, config).value();
+  const double begin = cpu_seconds();
   const auto backend = make_cpu_backend(weights, config, options).value();
+  load_seconds = cpu_seconds() - begin;
   Bench bench(*backend, config, drafts() + 1, steps);
   plain = parts_of(bench, 1);
   verify = parts_of(bench, drafts() + 1);
@@ -174,10 +146,15 @@ void Comparison::measure_with(const std::string& layer) const {
   ModelConfig drafting = config;
   drafting.draft_layers = 1;
   const Weights weights = Weights::bind(checkpoint, drafting).value();
-  choose(layer, drafting);
+  load_layer_as(layer, drafting);
   ThreadPool pool(options.threads);
+  const double begin = cpu_seconds();
   const auto rounded = RoundedDraft::make(weights, drafting, pool).value();
+  const double scaled = cpu_seconds();
   const auto backend = make_cpu_backend(rounded->weights(), drafting, options).value();
+  std::printf(
+      "layer %-14s scales found in %.2f s, the model loaded in %.2f s (without it %.2f s)\n",
+      layer.c_str(), scaled - begin, cpu_seconds() - scaled, load_seconds);
   Bench bench(*backend, drafting, drafts() + 1, steps);
   const double entries = bench.pass(drafts() + 1, Bench::Head::left_out) - verify.layers;
   const double draft_ms = bench.draft(drafts());
@@ -201,11 +178,9 @@ int main_of(int argc, char** argv) {
                         .options = {.threads = std::stoi(word(2, "2")), .isa = word(3, "")},
                         .times = std::stod(word(4, "40")) / config.layer_count(),
                         .steps = std::stoi(word(5, "40")),
-                        .accepted = {}};
-  for (const std::string& share : words(word(6, "0.93,0.81,0.70")))
-    comparison.accepted.push_back(std::stod(share));
+                        .accepted = numbers_of(word(6, "0.93,0.81,0.70"))};
   comparison.measure_without();
-  for (const std::string& layer : words(word(7, "none,nvfp4,nvfp4:131072,nvfp4:32768")))
+  for (const std::string& layer : words_of(word(7, "none,nvfp4,nvfp4:131072,nvfp4:32768")))
     comparison.measure_with(layer);
   return 0;
 }

@@ -1,7 +1,6 @@
 // A model as `nibble synth` writes it: time and memory of loading, then prompts and decoding, with
 // the bytes that a step reads against the bandwidth that this machine reads memory with.
 //   slice_bench DIR [threads] [isa] [auto|f32] [load]
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/thread_pool.h"
 #include "bench/cpu/machine_bounds.h"
+#include "bench/processor_time.h"
 #include "model/forward.h"
 
 namespace nibble {
@@ -28,15 +28,6 @@ constexpr int kPrompt = 512;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-/// Processor time of all threads, user and system.
-double cpu_seconds() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 /// A field of /proc/self/status in MB: VmRSS, VmHWM.
 double status_mb(const std::string& field) {

@@ -11,13 +11,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
 #include "base/file.h"
+#include "bench/draft_layers.h"
 #include "engine/sample/sampler.h"
 #include "model/forward.h"
 #include "model/weights/synthetic_weights.h"
@@ -202,44 +202,6 @@ void Bench::compare(int batch, int context, int rounds, double plain_ms) {
   std::fflush(stdout);
 }
 
-/// "nvfp4:131072": a way to load the layer.
-struct Layer {
-  std::string name;
-  WeightFormat format = WeightFormat::plain;
-  int32_t head_rows = 0;  // 0: the head of all tokens
-};
-
-std::vector<std::string> words(const std::string& list) {
-  std::vector<std::string> made;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    made.push_back(list.substr(at, end - at));
-    at = end + 1;
-  }
-  return made;
-}
-
-std::vector<double> numbers(const std::string& list) {
-  std::vector<double> made;
-  for (const std::string& word : words(list)) made.push_back(std::atof(word.c_str()));
-  return made;
-}
-
-std::vector<Layer> layers_of(const std::string& list) {
-  std::vector<Layer> layers;
-  for (const std::string& word : words(list)) {
-    const size_t colon = std::min(word.find(':'), word.size());
-    const std::string format = word.substr(0, colon);
-    CHECK(format == "none" || format == "fp8" || format == "nvfp4", "layer ", word);
-    layers.push_back({.name = word,
-                      .format = format == "none"  ? WeightFormat::plain
-                                : format == "fp8" ? WeightFormat::fp8_tensor
-                                                  : WeightFormat::nvfp4,
-                      .head_rows = colon == word.size() ? 0 : std::atoi(&word[colon + 1])});
-  }
-  return layers;
-}
-
 struct Sizes {
   FormatOf formats;
   int context = 0;
@@ -281,8 +243,8 @@ int main_of(int argc, char** argv) {
   const Sizes sizes{.formats = formats_of(parse_weight_layout(word(2, "mixed")).value()),
                     .context = std::atoi(word(3, "2048").c_str()),
                     .rounds = std::atoi(word(4, "40").c_str()),
-                    .batches = numbers(word(5, "1,8,32,64")),
-                    .accepted = numbers(word(6, "0.93,0.81,0.70"))};
+                    .batches = numbers_of(word(5, "1,8,32,64")),
+                    .accepted = numbers_of(word(6, "0.93,0.81,0.70"))};
   const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
   ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
   std::vector<double> plain;
@@ -292,13 +254,10 @@ int main_of(int argc, char** argv) {
     for (const double batch : sizes.batches)
       plain.push_back(bench.plain(static_cast<int>(batch), sizes.context, sizes.rounds));
   }
-  config.draft_layers = 1;
-  for (const Layer& layer : layers_of(word(7, "none,nvfp4,nvfp4:131072,nvfp4:32768"))) {
-    config.draft_format = layer.format;
-    config.draft_tokens.resize(static_cast<size_t>(layer.head_rows));
-    std::iota(config.draft_tokens.begin(), config.draft_tokens.end(), 0);
+  for (const std::string& layer : words_of(word(7, "none,nvfp4,nvfp4:131072,nvfp4:32768"))) {
+    load_layer_as(layer, config);
     const auto backend = open(config, sizes);
-    std::printf("layer %s\n", layer.name.c_str());
+    std::printf("layer %s\n", layer.c_str());
     Bench bench(*backend, config, sizes.pages_each(), sizes.accepted);
     for (size_t i = 0; i < sizes.batches.size(); ++i)
       bench.compare(static_cast<int>(sizes.batches[i]), sizes.context, sizes.rounds, plain[i]);

@@ -2,8 +2,6 @@
 // model, over a backend that says 'x' after a pause and computes nothing else. Three figures: the
 // engine's own time in a step; the length of a step with the answers streamed over HTTP against the
 // engine alone; CPU of the whole process per streamed token. The client is a process of its own.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/processor_time.h"
 #include "scripted.h"
 
 namespace nibble {
@@ -29,16 +28,6 @@ struct Settings {
 
 double microseconds(Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
-}
-
-/// User and system time of this process, all threads.
-double cpu_microseconds() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
-  };
-  return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
 /// Knows how long its passes took.
@@ -97,10 +86,11 @@ struct Run {
 /// Wall and CPU time from all streams having begun to the first end.
 class Span {
  public:
-  void begin() { wall_ = Clock::now(), cpu_ = cpu_microseconds(); }
+  void begin() { wall_ = Clock::now(), cpu_ = 1e6 * cpu_seconds(); }
   Run end(int64_t steps, int streams) const {
-    return {.step_us = microseconds(Clock::now() - wall_) / static_cast<double>(steps),
-            .cpu_per_token_us = (cpu_microseconds() - cpu_) / static_cast<double>(steps) / streams};
+    return {
+        .step_us = microseconds(Clock::now() - wall_) / static_cast<double>(steps),
+        .cpu_per_token_us = (1e6 * cpu_seconds() - cpu_) / static_cast<double>(steps) / streams};
   }
 
  private:
