@@ -79,6 +79,7 @@ void EngineCore::submit(SequenceRequest request) {
     CHECK(sequence->request.id != request.id, "sequence id ", request.id, " is live");
   auto sequence = std::make_unique<Sequence>();
   sequence->odds = shared_odds_;
+  sequence->trials.share = std::max(shared_trials_, DraftTrials::kShareFirst);
   sequence->request = std::move(request);
   sequence->serial = ++submitted_;
   sequence->prompt_hash = hash_of(sequence->request);
@@ -291,7 +292,8 @@ SequenceView EngineCore::view_of(const Sequence& s) const {
                     .swapped_ms = s.swapped_ms,
                     .times_swapped = s.times_swapped,
                     .drafts = static_cast<int32_t>(s.drafts.size()),
-                    .draft_odds = s.odds_of(s.proposer)};
+                    .draft_odds = s.odds_of(s.proposer),
+                    .draft_is_trial = s.trials.running};
   if (s.phase == Phase::waiting) {
     view.cached = s.match.tokens;
     view.pages_held = s.match.device_pages - s.match.idle_pages;

@@ -219,6 +219,7 @@ class EngineCore {
   void encode(const PassShape& pass);
   static void set_positions(Pass& pass);
   static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
+  enum class DraftWas : uint8_t { wrong, right };
   void draft();
   int32_t draft_room(const Sequence& sequence) const;
   static bool drafts_due(const Sequence& sequence, int32_t room);
@@ -229,7 +230,11 @@ class EngineCore {
     Sequence* sequence = nullptr;
     int32_t count = 0;
   };
+  bool may_draft_by_model(const Sequence& sequence) const;
   int32_t drafts_wanted(Sequence& sequence, int32_t room, int32_t decoding);
+  void cut_steps(std::vector<WantedDrafts>& wanted, int32_t decoding) const;
+  void add_trials(std::vector<WantedDrafts>& wanted, int32_t decoding) const;
+  void end_trial(Sequence& sequence, DraftWas was);
   void draft_by_model(std::vector<WantedDrafts>& wanted, int32_t decoding);
   static void append_draft(DraftBatch& batch, const Sequence& sequence, int32_t count);
   void take_model_drafts(Sequence& sequence, std::span<const int32_t> tokens);
@@ -238,7 +243,6 @@ class EngineCore {
                                               std::span<const int32_t> tokens);
   std::span<const int32_t> fitting(const Sequence& sequence, std::span<const int32_t> tokens);
   void count_drafts(Sequence& sequence, size_t drafted, size_t right);
-  enum class DraftWas : uint8_t { wrong, right };
   void learn(Sequence& sequence, Proposer by, DraftWas was);
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
   /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
@@ -286,7 +290,8 @@ class EngineCore {
   /// for grammars a guess, most of whose errors are last tokens that join with what follows.
   /// Beside a model only long repeats of a text count, which begin with high odds.
   std::array<double, kProposers> shared_odds_;
-  bool masks_awaited_ = false;         // by a sequence that would run otherwise
+  double shared_trials_ = DraftTrials::kShareMost;  // share of trials, as all sequences tell
+  bool masks_awaited_ = false;                      // by a sequence that would run otherwise
   double mean_output_tokens_ = 128.0;  // mean of recent answers; assumed before the first
   EngineCounters counters_;
 };

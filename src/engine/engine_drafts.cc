@@ -1,6 +1,5 @@
-// Drafts: how many tokens are proposed for which sequence, by its grammar, by a Drafter from the
-// text or by the model's own layer for all sequences at once. What becomes of them:
-// engine_tokens.cc.
+// Drafts: which tokens are proposed for which sequence, by its grammar, by a Drafter from the text
+// or by the model's own layer (engine_model_drafts.cc). engine_tokens.cc has what becomes of them.
 #include <algorithm>
 
 #include "engine/engine_core.h"
@@ -8,16 +7,6 @@
 #include "engine/sample/constraint_chain.h"
 
 namespace nibble {
-
-namespace {
-
-/// A sequence whose drafts do not pay is tried again: with each token that is not drafted its odds
-/// go so much of the way to even ones.
-constexpr double kOddsRecovery = 0.003;
-constexpr double kEvenOdds = 0.5;
-constexpr double kFoundOdds = 0.9;  // for those of a text or a grammar, beside the model's
-
-}  // namespace
 
 /// The most tokens that may be drafted for a sequence: none unless it feeds its newest token next.
 /// Rows that complete a page are never drafted: its state is wanted, and only committed rows write
@@ -57,15 +46,17 @@ void EngineCore::draft() {
     const bool due = drafts_due(s, rooms[i]);
     if (!due && rooms[i] > 0) continue;
     s.drafts.clear();
-    s.draft_refused = false;
+    s.draft_refused = s.trials.running = false;
     s.drafted_after = -1;
     if (!due || !finds_forced(s, rooms[i])) continue;
     s.drafted_after = s.generated_size();
     draft_from_grammar(s, rooms[i]);
     draft_from_text(s, rooms[i]);
-    if (const int32_t count = drafts_wanted(s, rooms[i], decoding); count > 0)
-      wanted.push_back({&s, count});
+    if (may_draft_by_model(s)) wanted.push_back({&s, drafts_wanted(s, rooms[i], decoding)});
   }
+  cut_steps(wanted, decoding);
+  add_trials(wanted, decoding);
+  std::erase_if(wanted, [](const WantedDrafts& one) { return one.count == 0; });
   if (!wanted.empty()) draft_by_model(wanted, decoding);
 }
 
@@ -95,71 +86,6 @@ void EngineCore::draft_from_text(Sequence& s, int32_t room) {
   }
   CHECK(std::ssize(tokens) <= room, "drafts ", tokens.size(), " of at most ", room);
   take_drafts(s, Proposer::text, fitting(s, before_stop(s, tokens)));
-}
-
-/// Returns how many tokens the model is to draft now: none where what is drafted already saves more
-/// time. No page is taken for drafts: their entries lie in that of the newest token.
-int32_t EngineCore::drafts_wanted(Sequence& s, int32_t room, int32_t decoding) {
-  if (settings_.model_drafts == 0 || s.drafts_ended) return 0;
-  if (KvPool::pages_for(s.cached + 1) > static_cast<int32_t>(s.pages.size())) return 0;
-  const int32_t most = std::min(room, settings_.model_drafts);
-  const auto recover = [&](Proposer by, double odds) {
-    s.odds_of(by) += kOddsRecovery * std::max(odds - s.odds_of(by), 0.0);
-  };
-  const auto own =
-      scheduler_.drafts_worth(Proposer::model, most, s.odds_of(Proposer::model), decoding);
-  if (own.count == 0) recover(Proposer::model, kEvenOdds);
-  if (s.drafts.empty()) return own.count;
-  const auto drafted = static_cast<int32_t>(s.drafts.size());
-  const auto found = scheduler_.drafts_worth(s.proposer, drafted, s.odds_of(s.proposer), decoding);
-  if (found.gain_ms >= own.gain_ms) return 0;
-  recover(s.proposer, kFoundOdds);
-  return own.count;
-}
-
-void EngineCore::draft_by_model(std::vector<WantedDrafts>& wanted, int32_t decoding) {
-  std::ranges::stable_sort(wanted, std::greater(), &WantedDrafts::count);
-  DraftBatch batch;
-  for (const auto& [s, count] : wanted) append_draft(batch, *s, count);
-  const double begin_ms = now_ms();
-  const DraftOutput output = backend_.draft(batch);
-  const auto most = static_cast<size_t>(wanted.front().count);
-  for (size_t i = 0; i < wanted.size(); ++i)
-    take_model_drafts(*wanted[i].sequence,
-                      output.tokens.subspan(i * most, static_cast<size_t>(wanted[i].count)));
-  drafting_ms_ = now_ms() - begin_ms;
-  scheduler_.draft_costs().observe_drafts(decoding, wanted.front().count, drafting_ms_);
-}
-
-void EngineCore::append_draft(DraftBatch& batch, const Sequence& s, int32_t count) {
-  const int32_t pages = KvPool::pages_for(s.cached + count);
-  const int32_t beyond = planted(kBugDraftsOnePlaceLate) && s.cached % kPageTokens < 32 ? 1 : 0;
-  batch.sequences.push_back({.kv_begin = s.cached + beyond,
-                             .page_begin = static_cast<int32_t>(batch.pages.size()),
-                             .page_count = pages,
-                             .state = s.state_slot,
-                             .replay = planted(kBugDraftsFromStaleHidden) ? 0 : s.replay,
-                             .token = s.generated.back(),
-                             .position_before = s.position(s.cached - 1),
-                             .position = s.position(s.cached)[0],
-                             .count = count});
-  batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
-}
-
-/// A draft that is no number ends those of its sequence, and nothing else. One that the constraint
-/// refuses is wrong, where those before it are right.
-void EngineCore::take_model_drafts(Sequence& s, std::span<const int32_t> tokens) {
-  const auto end = std::ranges::find(tokens, -1);
-  if (end != tokens.end()) {
-    s.drafts_ended = true;
-    ++counters_.drafts_ended;
-  }
-  const auto drafted = before_stop(s, {tokens.begin(), end});
-  const auto fit = fitting(s, drafted);
-  const bool refused = fit.size() < drafted.size();
-  if (refused && fit.empty()) learn(s, Proposer::model, DraftWas::wrong);
-  take_drafts(s, Proposer::model, fit);
-  s.draft_refused = refused && s.proposer == Proposer::model && !s.drafts.empty();
 }
 
 /// Others take the place of forced tokens if they are more and agree with all but the last of them,

@@ -14,6 +14,7 @@ namespace {
 constexpr double kOddsDecay = 0.9;         // weight of the outcomes of earlier drafts
 constexpr double kSharedOddsDecay = 0.98;  // the same for the odds of all sequences
 constexpr double kOddsMin = 0.05;          // one that was always wrong is tried again now and then
+constexpr double kModelOddsMin = 0.01;     // the model's are, by DraftTrials
 
 }  // namespace
 
@@ -149,12 +150,14 @@ void EngineCore::accept(const Sampled& sampled) {
   for (size_t i = 0; i < std::min(right + 1, drafts); ++i)
     learn(s, s.proposer, i < right ? DraftWas::right : DraftWas::wrong);
   if (right == s.drafts.size() && s.draft_refused) learn(s, s.proposer, DraftWas::wrong);
+  if (s.proposer == Proposer::model) end_trial(s, right > 0 ? DraftWas::right : DraftWas::wrong);
 }
 
 /// The odds of texts are those of a sequence, unless only long repeats count.
 void EngineCore::learn(Sequence& s, Proposer by, DraftWas was) {
   const auto move = [&](double& odds, double decay) {
-    odds = std::max(decay * odds + (was == DraftWas::right ? 1.0 - decay : 0.0), kOddsMin);
+    odds = std::max(decay * odds + (was == DraftWas::right ? 1.0 - decay : 0.0),
+                    by == Proposer::model ? kModelOddsMin : kOddsMin);
   };
   move(s.odds_of(by), kOddsDecay);
   if (by != Proposer::text || settings_.model_drafts > 0)

@@ -139,7 +139,7 @@ TEST(ModelDrafts, AreTriedInANewSequenceAfterManyWrongOnes) {
   FakeBackend backend({.drafts = 1});
   double now_ms = 1.0;
   backend.on_pass = [&](int) { now_ms += 5.0; };
-  backend.on_draft = [&] { now_ms += 0.1; };
+  backend.on_draft = [&](int) { now_ms += 0.1; };
   const EngineSettings settings{
       .pools = {.pages = 8, .state_slots = 2, .rows_max = 72, .replay_rows = 5},
       .sequences_max = 1,

@@ -90,6 +90,19 @@ struct PlannedSnapshot {
   SnapshotPlace place = SnapshotPlace::boundary;
 };
 
+/// Trials of drafts that do not seem to pay: one now and then. A trial is due when it would take at
+/// most this share of the time of the tokens since the last one; each that is in vain halves it.
+struct DraftTrials {
+  static constexpr double kShareMost = 1.0 / 32;
+  static constexpr double kShareFirst = 1.0 / 128;  // of a new sequence, at least
+  static constexpr double kShareLeast = 1.0 / 1024;
+  double share = kShareMost;
+  int32_t tokens = 0;    // since the last trial, without drafts
+  bool running = false;  // what is drafted now is one
+  /// The cost that a trial may have, in tokens.
+  double allowed() const { return share * tokens; }
+};
+
 struct Sequence {
   SequenceRequest request;
   uint64_t serial = 0;  // number of its submission, from 1: no two sequences share one
@@ -128,6 +141,7 @@ struct Sequence {
   std::array<double, kProposers> odds = {};  // decayed shares of accepted drafts, by proposer
   int32_t drafted_after = -1;                // generated tokens when drafts were last looked for
   std::optional<RepeatIndex> repeats;        // of its text, if drafts come from there too
+  DraftTrials trials;                        // of the model's layer
   bool drafts_ended = false;                 // the model's layer gave a number that is not finite
   int32_t drafted = 0;                       // in all, and
   int32_t drafts_right = 0;                  // those that were accepted

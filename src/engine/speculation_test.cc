@@ -1,5 +1,5 @@
-// Drafted rows: what the scheduler grants them, what is proposed, what is accepted. Over the fake
-// model; random lives are in simulation.h.
+// Drafted rows: what is proposed, what is accepted. Over the fake model; random lives are in
+// simulation.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,110 +44,6 @@ TEST(NgramDrafter, MatchesMayOverlapTheEnd) {
   EXPECT_EQ(proposed(saying({1, 2, 1, 2, 1}, {2}), 4), (Tokens{1, 2}));
   EXPECT_EQ(proposed(saying({5}, {}), 4), Tokens{});
   EXPECT_EQ(proposed(saying({5, 5}, {}), 4), Tokens{});
-}
-
-TEST(SchedulerDrafts, AreGrantedWhileTheyPay) {
-  const CostModel cost;  // of a GPU: 4.5 ms a pass, 0.08 ms a sequence, 0.05 ms a drafted row
-  const auto granted = [&](int count, double odds, int32_t rows_max = 1024) {
-    Scheduler scheduler({.rows_max = rows_max, .sequences_max = count}, cost);
-    const SequenceView view{.phase = Phase::decode,
-                            .prompt_size = 1,
-                            .cached = 10,
-                            .tokens_max = 60,
-                            .pages_held = 1,
-                            .pages_private = 1,
-                            .drafts = 5,
-                            .draft_odds = odds};
-    const std::vector<SequenceView> views(static_cast<size_t>(count), view);
-    int32_t rows = 0;
-    for (const ScheduledRows& piece : scheduler.next(views, {.pages = 9}, 0.0).rows)
-      rows += piece.rows - 1;
-    return rows;
-  };
-  EXPECT_EQ(granted(1, 0.9), 5);
-  EXPECT_EQ(granted(1, 0.1), 1);        // 0.1 x 4.58 ms pays for 0.05 ms, 0.01 x 4.58 does not
-  EXPECT_EQ(granted(64, 0.7), 64 * 3);  // a token costs 0.15 ms: 0.7^4 is worth 0.036 ms
-  EXPECT_EQ(granted(64, 0.3), 0);
-  EXPECT_EQ(granted(4, 0.9, 4 + 64), 4 * 5);
-}
-
-/// Costs of drafts beside one sequence say nothing of 8, and costs too high are tried again.
-TEST(SchedulerDrafts, CostWhatTheyCostForSoManySequences) {
-  Scheduler scheduler({.rows_max = 1024, .sequences_max = 64}, CostModel());
-  const auto worth = [&](int32_t decoding) {
-    return scheduler.drafts_worth(Proposer::model, 3, 0.9, decoding).count;
-  };
-  EXPECT_EQ(worth(1), 3);
-  EXPECT_EQ(worth(8), 3);
-  for (int i = 0; i < 20; ++i) {
-    scheduler.observe({.decode_rows = 1}, 4.58);
-    scheduler.observe({.decode_rows = 1, .drafted_rows = 3}, 4.58 + 3 * 9.0);
-    scheduler.draft_costs().observe_drafts(8, 3, 3 * 0.2);
-  }
-  EXPECT_EQ(worth(1), 0);
-  EXPECT_EQ(worth(8), 3);  // a draft of one of 8 costs an eighth of a step
-  scheduler.draft_costs().observe_drafts(8, 1, 1e3);
-  EXPECT_EQ(worth(8), 0);
-  const std::vector<SequenceView> views(8, {.phase = Phase::decode,
-                                            .prompt_size = 1,
-                                            .cached = 10,
-                                            .tokens_max = 60,
-                                            .pages_held = 1,
-                                            .pages_private = 1});
-  int passes = 0;
-  for (; worth(8) == 0 && passes < 10000; ++passes) scheduler.next(views, {.pages = 9}, 0.0);
-  EXPECT_GT(passes, 100);
-  EXPECT_LT(passes, 5000);
-}
-
-/// Two tenants have prompts; the one whose drafts were wrong waits.
-TEST(SchedulerDrafts, ThatWereWrongCountAsTimeOfTheirTenant) {
-  const auto first_of = [](uint64_t drafting) {
-    Scheduler scheduler({.rows_max = 68, .sequences_max = 4}, CostModel());
-    const auto prompt = [](uint64_t tenant) {
-      return SequenceView{.phase = Phase::prefill,
-                          .prompt_size = 256,
-                          .tokens_max = 256,
-                          .pages_held = 4,
-                          .pages_private = 4,
-                          .tenant = tenant};
-    };
-    const std::vector<SequenceView> views = {prompt(1), prompt(2)};
-    const auto picked = [&] {
-      return scheduler.next(views, {.pages = 9}, 0.0).rows.at(0).sequence;
-    };
-    EXPECT_EQ(picked(), 0);
-    EXPECT_EQ(picked(), 1);  // they are even
-    scheduler.charge_rejected(drafting, Proposer::model, 100);
-    return picked();
-  };
-  EXPECT_EQ(first_of(1), 1);
-  EXPECT_EQ(first_of(2), 0);
-}
-
-TEST(SchedulerDrafts, LeaveRoomForAPromptThatWaits) {
-  const SequenceView drafting{.phase = Phase::decode,
-                              .prompt_size = 1,
-                              .cached = 10,
-                              .tokens_max = 200,
-                              .pages_held = 1,
-                              .pages_private = 1,
-                              .drafts = 50,
-                              .draft_odds = 0.999};
-  const SequenceView prompt{.phase = Phase::prefill,
-                            .prompt_size = 256,
-                            .tokens_max = 256,
-                            .pages_held = 4,
-                            .pages_private = 4};
-  Scheduler scheduler({.rows_max = 68, .sequences_max = 4}, CostModel());
-  const auto rows = [&](const std::vector<SequenceView>& views) {
-    std::vector<int32_t> found;
-    for (const ScheduledRows& piece : scheduler.next(views, {.pages = 9}, 0.0).rows)
-      found.push_back(piece.rows);
-    return found;
-  };
-  EXPECT_EQ(rows({drafting, prompt}), (std::vector<int32_t>{4, 64}));
-  EXPECT_EQ(rows({drafting}), std::vector<int32_t>{51});
 }
 
 /// Proposes what a table says comes at each place, and counts what it was asked.
@@ -319,27 +215,16 @@ TEST(ModelDrafts, ThatAreNoNumbersEndAndNothingElse) {
   EXPECT_EQ(broken.end().reason, FinishReason::length);
 }
 
-/// The first draft may read weights that no cache holds yet; that does not end drafting.
+/// The first draft may read weights that no cache holds yet; that does not end drafting, however
+/// long it takes.
 TEST(ModelDrafts, AreTriedAgainAfterOneThatWasSlow) {
   Asked drafted(nullptr, CacheMode::exact, {.drafts = 0});
   bool first = true;
-  drafted.backend().on_draft = [&] {
+  drafted.backend().on_draft = [&](int) {
     if (std::exchange(first, false)) drafted.clock_ms += 200.0;
   };
   drafted.finish(ask(900));
-  EXPECT_GT(drafted.counters().drafts_right, 300);
-}
-
-/// Odds of drafts that were always wrong fall until none is worth its row; the sequence is tried
-/// again when it has said a good many tokens.
-TEST(ModelDrafts, ThatAreAlwaysWrongAreRare) {
-  Asked plain(nullptr);
-  const Tokens text = plain.finish(ask(900));
-  Asked wrong(nullptr, CacheMode::exact, {.drafts = 1});
-  EXPECT_EQ(wrong.finish(ask(900)), text);
-  EXPECT_EQ(wrong.counters().drafts_right, 0);
-  EXPECT_GT(wrong.counters().drafted, 30);
-  EXPECT_EQ(wrong.counters().passes, plain.counters().passes);
+  EXPECT_GT(drafted.counters().drafts_right, 600);
 }
 
 /// Rows of drafts write no state of their own, so none of them may be the last of a page.

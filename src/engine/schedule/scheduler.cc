@@ -71,58 +71,6 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
   return schedule_;
 }
 
-/// A drafted row is worth the chance that it gives a token times what a token costs without it.
-void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
-  const auto decode_rows = static_cast<int32_t>(schedule_.rows.size());
-  const bool all_rows = turns_.empty() || planted(kBugDraftsStopPrompts);
-  const int32_t kept = all_rows ? 0 : kPageTokens;
-  int32_t rows_left = limits_.rows_max - kept - decode_rows;
-  const double worth_ms = token_ms(decode_rows);
-  const int32_t rows_before = rows_left;
-  for (ScheduledRows& piece : schedule_.rows) {
-    const SequenceView& s = sequences[static_cast<size_t>(piece.sequence)];
-    double odds = s.draft_odds;
-    for (int32_t i = 0; i < s.drafts && rows_left > 0; ++i, odds *= s.draft_odds) {
-      if (odds * worth_ms < draft_costs_.row_ms(decode_rows)) break;
-      ++piece.rows;
-      --rows_left;
-    }
-  }
-  if (decode_rows > 0 && rows_left == rows_before) draft_costs_.forget(decode_rows);
-  decoding_ = decode_rows;
-}
-
-void Scheduler::charge_rejected(uint64_t tenant, Proposer by, int32_t rows) {
-  if (planted(kBugRejectedRowsAreFree)) return;
-  double row_ms = draft_costs_.row_ms(decoding_);
-  if (by == Proposer::model) row_ms += draft_costs_.draft_ms(decoding_);
-  shares_.charge(tenant, row_ms * rows);
-}
-
-double Scheduler::token_ms(int32_t decode_rows) const {
-  return cost_.ms({.decode_rows = decode_rows}) / std::max(decode_rows, 1);
-}
-
-void Scheduler::observe(const PassShape& shape, double ms) {
-  cost_.observe(shape, ms);
-  if (shape.drafted_rows > 0 && shape.prefill_tokens == 0)
-    draft_costs_.observe_rows(shape.decode_rows, shape.drafted_rows,
-                              ms - cost_.ms({.decode_rows = shape.decode_rows}));
-}
-
-Scheduler::DraftsWorth Scheduler::drafts_worth(Proposer by, int32_t most, double odds,
-                                               int32_t decoding) const {
-  const double token_worth_ms = token_ms(decoding);
-  double cost_ms = draft_costs_.row_ms(decoding);
-  if (by == Proposer::model) cost_ms += draft_costs_.draft_ms(decoding);
-  DraftsWorth worth;
-  for (double chance = odds; worth.count < most; ++worth.count, chance *= odds) {
-    if (chance * token_worth_ms < cost_ms) break;
-    worth.gain_ms += chance * token_worth_ms - cost_ms;
-  }
-  return worth;
-}
-
 void Scheduler::schedule_prefill() {
   int32_t decode_rows = 0;
   for (const ScheduledRows& piece : schedule_.rows) decode_rows += piece.rows;

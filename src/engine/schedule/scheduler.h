@@ -48,17 +48,26 @@ class Scheduler {
     double gain_ms = 0.0;  // time that they save, less what they cost
   };
   /// The use of at most `most` drafts in a pass of `decoding` sequences, if each is right with
-  /// these odds after a right one. Those of the model cost more than their rows.
+  /// these odds after a right one. Those of the model cost more than their rows; there are none
+  /// until it is known what a pass takes without drafts, and one until their own cost is.
   DraftsWorth drafts_worth(Proposer by, int32_t most, double odds, int32_t decoding) const;
-  DraftCosts& draft_costs() { return draft_costs_; }
+  /// Milliseconds that step `step` (from 1) of a round of drafts of the model saves, less what it
+  /// costs, if it is taken for sequences of these odds, of `decoding` that generate.
+  double step_gain_ms(std::span<const double> odds, int32_t step, int32_t decoding) const;
+  /// The cost of one draft of the model and its row, in tokens that could be made in that time.
+  double draft_cost_tokens(int32_t decoding) const;
+  /// A round of `steps` drafts of the model for `decoding` sequences took `ms`.
+  void observe_drafts(int32_t decoding, int32_t steps, double ms);
   /// Counts drafted rows of this tenant that were of no use in the last pass: their time is time
   /// that the others are owed.
   void charge_rejected(uint64_t tenant, Proposer by, int32_t rows);
 
+  int32_t decoding() const { return decoding_; }  // sequences that generated in the last pass
   const CostModel& cost() const { return cost_; }
   const SchedulerLimits& limits() const { return limits_; }
 
  private:
+  static constexpr int32_t kPlainPassesMost = 16;
   /// Milliseconds that a token costs without drafts.
   double token_ms(int32_t decode_rows) const;
   void grant_drafts(std::span<const SequenceView> sequences);
@@ -75,7 +84,8 @@ class Scheduler {
   FairShare shares_;
   Encoder encoder_ = Encoder::rests;
   int32_t passes_without_prefill_ = 0;
-  int32_t decoding_ = 0;  // sequences that generated in the last pass
+  int32_t decoding_ = 0;
+  int32_t plain_passes_left_ = kPlainPassesMost;  // until it is held for known what one takes
   Schedule schedule_;
   std::vector<PrefillTurn> turns_;
   std::vector<PrefillTurn> waiting_;  // for the encoder: they keep their tenants' accounts

@@ -28,8 +28,9 @@ struct SequenceView {
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;  // when it was last swapped out
   int32_t times_swapped = 0;
-  int32_t drafts = 0;       // rows it could use beside its one when decoding, and
-  double draft_odds = 0.0;  // the chance of each, given that those before it were right
+  int32_t drafts = 0;           // rows it could use beside its one when decoding, and
+  double draft_odds = 0.0;      // the chance of each, given that those before it were right
+  bool draft_is_trial = false;  // its row is granted whatever it costs
 };
 
 /// The class by the prompt tokens that a prompt had to compute when it started: a prompt that is

@@ -83,9 +83,10 @@ class FakeBackend final : public Backend, public FakeModel {
     CHECK(!asleep, "a pass while asleep");
     validate_batch(batch, config(), sizes_);
     ++passes;
+    rows_computed += batch.rows();
+    sequences_last = static_cast<int>(batch.sequences.size());
     if (on_pass) on_pass(passes);
     if (passes_left > 0) --passes_left;
-    rows_computed += batch.rows();
     for (const BatchSequence& s : batch.sequences)
       if (s.arithmetic == Arithmetic::prompt) prompt_rows_computed += s.row_count;
     rows_largest = std::max(rows_largest, batch.rows());
@@ -152,7 +153,7 @@ class FakeBackend final : public Backend, public FakeModel {
   }
   bool drafts() const override { return model_.drafts.has_value(); }
   DraftOutput draft(const DraftBatch& batch) override {
-    if (on_draft) on_draft();
+    if (on_draft) on_draft(batch.sequences.front().count);
     validate_draft(batch, config(), sizes_);
     const auto most = static_cast<size_t>(batch.sequences.front().count);
     drafted_.assign(batch.sequences.size() * most, -1);
@@ -174,6 +175,7 @@ class FakeBackend final : public Backend, public FakeModel {
             write(entries(table[index / kPageTokens]), index, cell(hidden, value));
         const uint64_t hash = drafts_broken ? kNan : mix(hidden, mix(before, entry));
         token = drafted_token(model_, hash, sampler_.sampleable());
+        if (drafts_wrong && token >= 0) token = (token + 1) % kVocab;
         drafted_[i * most + static_cast<size_t>(step)] = token;
       }
     }
@@ -255,17 +257,19 @@ class FakeBackend final : public Backend, public FakeModel {
   }
 
   FakeVision vision;
-  std::function<void()> on_draft;    // at the begin of each call that drafts
-  bool drafts_broken = false;        // the layer that drafts computes NaN
-  std::function<void(int)> on_pass;  // at the begin of each, with its number from 1
-  int passes_left = -1;              // until it fails in the last of them; negative: never
-  int64_t missing_bytes = 0;         // of pages, in its account of what it holds
+  std::function<void(int)> on_draft;  // at the begin of each call that drafts, with its steps
+  bool drafts_wrong = false;          // the layer drafts another token than it should
+  bool drafts_broken = false;         // the layer that drafts computes NaN
+  std::function<void(int)> on_pass;   // at the begin of each, with its number from 1
+  int passes_left = -1;               // until it fails in the last of them; negative: never
+  int64_t missing_bytes = 0;          // of pages, in its account of what it holds
   bool asleep = false;
   int sleeps = 0;
   int passes = 0;
   int64_t rows_computed = 0;
   int64_t prompt_rows_computed = 0;
   int rows_largest = 0;
+  int sequences_last = 0;  // sequences of the last pass
 
  private:
   /// Saved inputs are of generated tokens; poison is none.
