@@ -19,6 +19,7 @@
 #include "bench/draft_layers.h"
 #include "bench/processor_time.h"
 #include "model/forward.h"
+#include "model/weights/fused_linears.h"
 #include "model/weights/rounded_draft.h"
 
 namespace nibble {
@@ -30,8 +31,8 @@ constexpr int kPages = 8;
 /// One sequence; ids change from step to step, so that the experts do.
 class Bench {
  public:
-  Bench(Backend& backend, const ModelConfig& config, int rows, int steps)
-      : backend_(backend), config_(config), steps_(steps) {
+  Bench(Backend& backend, const ModelConfig& config, int rows)
+      : backend_(backend), config_(config) {
     backend_
         .reserve({.pages = kPages,
                   .state_slots = 1,
@@ -45,7 +46,7 @@ class Bench {
   enum class Head : uint8_t { left_out, computed };
   /// Milliseconds of a pass of `rows` generated rows, which are drafts if there are several.
   double pass(int rows, Head head) {
-    return per_step([&] {
+    return timed([&] {
       Batch batch;
       const bool drafted = rows > 1;
       for (int i = 0; i < rows; ++i) {
@@ -63,12 +64,12 @@ class Bench {
       for (int axis = 0; axis < 3; ++axis)
         for (int i = 0; i < rows; ++i) batch.positions.push_back(kCached + i);
       forward(backend_, config_, batch);
-      saved_ = drafted ? rows : 0;
+      if (drafted) saved_ = rows;
     });
   }
   /// Milliseconds of a draft of `count` tokens.
   double draft(int count) {
-    return per_step([&] {
+    return timed([&] {
       DraftBatch batch;
       batch.sequences = {{.kv_begin = kCached,
                           .page_count = kPages,
@@ -87,29 +88,37 @@ class Bench {
     return static_cast<int32_t>((random_ >> 8) % static_cast<uint32_t>(config_.vocab_rows));
   }
   template <typename Step>
-  double per_step(const Step& step) {
-    step();
+  static double timed(const Step& step) {
     const double begin = cpu_seconds();
-    for (int i = 0; i < steps_; ++i) step();
-    return (cpu_seconds() - begin) / steps_ * 1e3;
+    step();
+    return (cpu_seconds() - begin) * 1e3;
   }
 
   Backend& backend_;
   const ModelConfig& config_;
-  int steps_;
-  int32_t saved_ = 0;  // inputs of the last pass that the next one replays
+  int32_t saved_ = 0;  // inputs of a pass that the next one of drafts replays
   uint32_t random_ = 7;
 };
 
-/// Milliseconds of the parts of a step.
-struct Parts {
-  double layers = 0.0;
-  double head = 0.0;
+/// Milliseconds of the steps of one kind.
+class Times {
+ public:
+  void add(double ms) { times_.push_back(ms); }
+  double median() const {
+    std::vector<double> sorted = times_;
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
+  }
+
+ private:
+  std::vector<double> times_;
 };
-Parts parts_of(Bench& bench, int rows) {
-  const double layers = bench.pass(rows, Bench::Head::left_out);
-  return {layers, bench.pass(rows, Bench::Head::computed) - layers};
-}
+
+/// Steps of one row and of all rows, without the head and with it, without the layer; then of all
+/// rows and of drafts, with it.
+struct StepTimes {
+  Times one, one_and_head, all, all_and_head, kept, draft;
+};
 
 /// A model with each of some layers against the same without.
 struct Comparison {
@@ -119,51 +128,65 @@ struct Comparison {
   double times = 1.0;  // layers of the model for each of the slice
   int steps = 0;
   std::vector<double> accepted;  // by place, cumulative
-  Parts plain = {}, verify = {};
-  double load_seconds = 0.0;
+  std::unique_ptr<Backend> plain = {};
 
   int drafts() const { return static_cast<int>(accepted.size()); }
-  double step_ms() const { return times * plain.layers + plain.head; }
-  void measure_without();
+  void load_without();
   void measure_with(const std::string& layer) const;
+  void print(const StepTimes& taken) const;
 };
 
-void Comparison::measure_without() {
+void Comparison::load_without() {
   const Weights weights = Weights::bind(checkpoint, config).value();
   const double begin = cpu_seconds();
-  const auto backend = make_cpu_backend(weights, config, options).value();
-  load_seconds = cpu_seconds() - begin;
-  Bench bench(*backend, config, drafts() + 1, steps);
-  plain = parts_of(bench, 1);
-  verify = parts_of(bench, drafts() + 1);
-  std::printf("%s, %d layers\n", backend->description().c_str(), config.layer_count());
-  std::printf("plain step: layers %.2f ms, head %.2f ms; of the model %.1f ms\n", plain.layers,
-              plain.head, step_ms());
-  std::printf("%d rows: layers %.2f ms, head %.2f ms\n", drafts() + 1, verify.layers, verify.head);
+  plain = make_cpu_backend(weights, config, options).value();
+  std::printf("%s, %d layers, loaded in %.2f s\n", plain->description().c_str(),
+              config.layer_count(), cpu_seconds() - begin);
 }
 
+/// Steps of all kinds take turns, so that a machine that is busy is so for all of them.
 void Comparison::measure_with(const std::string& layer) const {
   ModelConfig drafting = config;
-  drafting.draft_layers = 1;
-  const Weights weights = Weights::bind(checkpoint, drafting).value();
   load_layer_as(layer, drafting);
   ThreadPool pool(options.threads);
   const double begin = cpu_seconds();
-  const auto rounded = RoundedDraft::make(weights, drafting, pool).value();
+  const auto rounded =
+      RoundedDraft::make(Weights::bind(checkpoint, drafting).value(), drafting, pool).value();
   const double scaled = cpu_seconds();
-  const auto backend = make_cpu_backend(rounded->weights(), drafting, options).value();
-  std::printf(
-      "layer %-14s scales found in %.2f s, the model loaded in %.2f s (without it %.2f s)\n",
-      layer.c_str(), scaled - begin, cpu_seconds() - scaled, load_seconds);
-  Bench bench(*backend, drafting, drafts() + 1, steps);
-  const double entries = bench.pass(drafts() + 1, Bench::Head::left_out) - verify.layers;
-  const double draft_ms = bench.draft(drafts());
-  const double round_ms = times * verify.layers + entries + verify.head + draft_ms;
+  const Weights weights = rounded->weights();
+  for (const FusedLinears& group : fused_linears(*weights.mtp()))
+    for (const LinearSource* linear : group) weights.load(*linear).value();
+  std::printf("layer %s: scales found in %.2f s, its rows made in %.2f s\n", layer.c_str(),
+              scaled - begin, cpu_seconds() - scaled);
+  const auto backend = make_cpu_backend(weights, drafting, options).value();
+  const int rows = drafts() + 1;
+  Bench without(*plain, config, rows), with(*backend, drafting, rows);
+  StepTimes taken;
+  for (int i = 0; i < steps; ++i) {
+    taken.one.add(without.pass(1, Bench::Head::left_out));
+    taken.all.add(without.pass(rows, Bench::Head::left_out));
+    taken.kept.add(with.pass(rows, Bench::Head::left_out));
+    taken.draft.add(with.draft(drafts()));
+    taken.one_and_head.add(without.pass(1, Bench::Head::computed));
+    taken.all_and_head.add(without.pass(rows, Bench::Head::computed));
+  }
+  print(taken);
+}
+
+void Comparison::print(const StepTimes& taken) const {
+  const double one = taken.one.median(), all = taken.all.median(), draft = taken.draft.median();
+  const double head = taken.one_and_head.median() - one;
+  const double heads = taken.all_and_head.median() - all;
+  const double entries = taken.kept.median() - all;
+  const double plain_ms = times * one + head;
+  const double round_ms = times * all + entries + heads + draft;
   const double tokens = std::accumulate(accepted.begin(), accepted.end(), 1.0);
+  std::printf("  plain: layers %.2f ms, head %.2f ms; of the model %.1f ms\n", one, head, plain_ms);
   std::printf(
-      "layer %-14s entries %.2f ms, %d drafts %.2f ms; round %.1f ms, %.2f tokens: %.2f times "
-      "plain\n",
-      layer.c_str(), entries, drafts(), draft_ms, round_ms, tokens, tokens * step_ms() / round_ms);
+      "  round: %d rows %.2f ms, heads %.2f ms, entries %.2f ms, %d drafts %.2f ms; of the "
+      "model %.1f ms, %.2f tokens: %.2f times plain\n",
+      drafts() + 1, all, heads, entries, drafts(), draft, round_ms, tokens,
+      tokens * plain_ms / round_ms);
   std::fflush(stdout);
 }
 
@@ -179,7 +202,7 @@ int main_of(int argc, char** argv) {
                         .times = std::stod(word(4, "40")) / config.layer_count(),
                         .steps = std::stoi(word(5, "40")),
                         .accepted = numbers_of(word(6, "0.93,0.81,0.70"))};
-  comparison.measure_without();
+  comparison.load_without();
   for (const std::string& layer : words_of(word(7, "none,nvfp4,nvfp4:131072,nvfp4:32768")))
     comparison.measure_with(layer);
   return 0;

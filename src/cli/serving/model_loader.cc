@@ -322,7 +322,7 @@ std::string no_default_drafts(const ModelRequest& request, const std::string& ba
   if (config.mtp_layers == 0) return "the checkpoint has no MTP layer";
   if (request.dummy) return "random weights draft nothing that is right";
   if (backend != "cuda")
-    return "since that does not pay on a CPU; --speculative-config turns it on";
+    return "since a CPU drafts only where it is asked to; --speculative-config turns it on";
   if (measures_only(request.options.activations))
     return concat("--activations ", activations_name(request.options.activations),
                   " is for measuring");
