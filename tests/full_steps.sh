@@ -24,6 +24,8 @@ step "images equal Pillow and transformers" "$python" tools/oracle/media_test.py
 step "frames of videos equal transformers" "$python" tools/oracle/video_test.py \
   build/dev/src/media/nibble_media_tool
 step "goldens of images are what transformers gives" "$python" tools/oracle/media_golden.py --check
+step "prompts with videos are what transformers gives" "$python" tools/oracle/video_prompts.py --check
+step "the test's videos are what their formula gives" "$python" tools/oracle/video_files.py --check
 step "structures have their memory" build/dev/src/grammar/nibble_grammar_test \
   --gtest_filter='*CompilingHasItsMemory*'
 must "configure release" cmake --preset release

@@ -62,7 +62,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                             .profile = arguments.text("profile").value_or("")};
   conversation.parameters = TRY(sampling_body(arguments));
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
-  const ImageFlags images = TRY(read_image_flags(arguments));
+  ImageFlags images = TRY(read_image_flags(arguments));
+  images.intake.videos.videos_max = 0;  // there is no command that shows one
   const auto folder = TRY(folder_to_load(arguments, terminal));
   const auto session = TRY(LocalSession::open(arguments, folder, images, terminal));
   if (!session->served().chat_template)

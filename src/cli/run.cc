@@ -24,6 +24,10 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"system", "TEXT", "", "system message before the prompt"},
     {"image", "FILE", "", "an image before the prompt: PNG, JPEG, WebP, GIF; may stand often", "",
      OptionForm::repeated},
+    {"video", "FILE", "",
+     "a video before the prompt and behind the images: MP4, MOV, WebM, Matroska, AVI, GIF; needs "
+     "ffmpeg; may stand often",
+     "", OptionForm::repeated},
     {"think", "", "true", "let the model think first, where its template can"},
     {"show-thinking", "", "true", "print the thinking on standard error"},
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: continue these ids; needs no tokenizer"},
@@ -66,11 +70,15 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt,
   Json body = TRY(sampling_body(arguments));
   const std::vector<std::string> images = TRY(
       image_urls_of(arguments.text("image").value_or(""), flags.intake.limits.encoded_bytes_max));
+  const std::vector<std::string> videos = TRY(image_urls_of(
+      arguments.text("video").value_or(""), flags.intake.videos.limits.encoded_bytes_max));
   if (const auto profile = arguments.text("profile")) body.set("model", Json(*profile));
   if (arguments.enabled("ignore-eos")) body.set("ignore_eos", Json(true));
-  if (arguments.enabled("raw") && !images.empty())
+  if (arguments.enabled("raw") && !(images.empty() && videos.empty()))
     return make_error(ErrorCode::invalid_argument,
-                      {.what = "--image and --raw", .expected = "one of them", .found = "both"});
+                      {.what = concat("--", images.empty() ? "video" : "image", " and --raw"),
+                       .expected = "one of them",
+                       .found = "both"});
   if (arguments.enabled("raw")) {
     body.set("prompt", Json(prompt));
     return body;
@@ -81,7 +89,7 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt,
   };
   if (const auto system = arguments.text("system"))
     messages.push_back(message("system", Json(*system)));
-  messages.push_back(message("user", user_content(prompt, images)));
+  messages.push_back(message("user", user_content(prompt, images, videos)));
   body.set("messages", Json(std::move(messages)));
   if (arguments.given("think")) body.set("enable_thinking", Json(arguments.enabled("think")));
   return body;
@@ -89,11 +97,12 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt,
 
 Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
   const std::string prompt = TRY(read_prompt(arguments, terminal));
-  const ImageFlags flags = TRY(read_image_flags(arguments));
+  ImageFlags flags = TRY(read_image_flags(arguments));
+  if (!arguments.text("video")) flags.intake.videos.videos_max = 0;  // no ffmpeg is looked for
   const Json body = TRY(request_body(arguments, prompt, flags));
   const auto folder = TRY(folder_to_load(arguments, terminal));
   const std::optional<ImageFlags> images =
-      arguments.text("image") ? std::optional(flags) : std::nullopt;
+      arguments.text("image") || arguments.text("video") ? std::optional(flags) : std::nullopt;
   const auto session = TRY(LocalSession::open(arguments, folder, images, terminal));
   const bool raw = arguments.enabled("raw");
   if (!raw && !session->served().chat_template)
@@ -228,11 +237,13 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   if (arguments.given("output") && !arguments.given("batch"))
     return make_error(ErrorCode::invalid_argument,
                       {.what = "--output", .expected = "--batch FILE beside it"});
-  for (const char* other : {"batch", "ids"})
-    if (arguments.given("image") && arguments.given(other))
-      return make_error(
-          ErrorCode::invalid_argument,
-          {.what = concat("--image and --", other), .expected = "one of them", .found = "both"});
+  for (const char* medium : {"image", "video"})
+    for (const char* other : {"batch", "ids"})
+      if (arguments.given(medium) && arguments.given(other))
+        return make_error(ErrorCode::invalid_argument,
+                          {.what = concat("--", medium, " and --", other),
+                           .expected = "one of them",
+                           .found = "both"});
   if (arguments.given("batch") && arguments.given("ids"))
     return make_error(ErrorCode::invalid_argument,
                       {.what = "--ids and --batch", .expected = "one of them", .found = "both"});

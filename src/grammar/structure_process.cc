@@ -1,11 +1,9 @@
-// The worker is started by posix_spawn, which is safe beside other threads and takes no copy of
-// this process's memory. Its standard input is the socket by which it is given one for each child.
+// The worker's standard input is the socket by which it is given one for each child.
 #include "grammar/structure_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,9 +14,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/child_process.h"
 #include "grammar/structure_sockets.h"
-
-extern char** environ;
 
 namespace nibble {
 
@@ -58,28 +55,6 @@ class Closing {
   int socket_;
 };
 
-/// A process group of its own, so that Ctrl-C in a terminal is the server's alone.
-int spawn(const std::vector<std::string>& command, int input, pid_t& made) {
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-  ::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t how;
-  ::posix_spawnattr_init(&how);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&how, &none);
-  ::posix_spawnattr_setpgroup(&how, 0);
-  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  const int failure = ::posix_spawn(&made, words[0], &files, &how, words.data(), environ);
-  ::posix_spawnattr_destroy(&how);
-  ::posix_spawn_file_actions_destroy(&files);
-  return failure;
-}
-
 /// Reads until the child closes its end.
 Result<std::string> read_answer(int job, const std::function<bool()>& abandoned) {
   std::string bytes;
@@ -117,12 +92,15 @@ void StructureProcess::end_worker() {
 Result<void> StructureProcess::start_worker() {
   const Pair pair = TRY(make_pair_of_sockets());
   const Closing theirs(pair.theirs);
-  pid_t made = -1;
-  if (const int failure = spawn(command_, pair.theirs, made); failure != 0) {
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  const Closing sink(nowhere);
+  const StartedProcess started =
+      start_process({.words = command_, .program = {}, .input = pair.theirs, .output = nowhere});
+  if (started.error != 0) {
     ::close(pair.ours);
-    return not_started(concat(command_[0], ": ", std::strerror(failure)));
+    return not_started(concat(command_[0], ": ", std::strerror(started.error)));
   }
-  worker_ = made;
+  worker_ = started.number;
   control_ = pair.ours;
   return send_message(control_, setup_);
 }

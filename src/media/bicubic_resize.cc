@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "media/formats/format_decoders.h"
 #include "media/resize_filter.h"
 
 // Inlined into functions of another instruction set.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "media/image_format.h"
+#include "media/testing/test_bytes.h"
 
 namespace nibble {
 namespace {
@@ -15,10 +16,6 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 std::string decoded(std::string_view text) {
   const auto bytes = decode_base64(text, 100);
   return bytes.ok() ? text_of(bytes.value()) : "error: " + bytes.error().message;
-}
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
 }
 
 TEST(Base64, ExamplesOfRfc4648) {

@@ -94,12 +94,6 @@ Error unsupported_image(std::string_view format, std::string_view expected,
                                              "save the image anew in a common form"});
 }
 
-RgbImage make_image(const ImageSize& size) {
-  RgbImage image{.width = size.width, .height = size.height};
-  image.pixels.resize(size_t{3} * size.width * size.height);
-  return image;
-}
-
 void whiten(RgbImage& image, const TransparentKey& key) {
   for (size_t i = 0; i < image.pixels.size(); i += 3) {
     uint8_t* pixel = &image.pixels[i];

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "base/result.h"
+#include "media/rgb_image.h"
 
 namespace nibble {
 
@@ -26,18 +26,6 @@ struct ImageLimits {
 /// The bytes that decoding one image within `limits` holds at most, its result included: for
 /// bounding how many are decoded at once.
 int64_t decode_memory_max(const ImageLimits& limits);
-
-struct ImageSize {
-  int width = 0;
-  int height = 0;
-  bool operator==(const ImageSize&) const = default;
-};
-
-struct RgbImage {
-  int width = 0;
-  int height = 0;
-  std::vector<uint8_t> pixels;  // [height, width, 3]: red, green, blue
-};
 
 /// The size after the EXIF orientation, from the headers alone: enough to count tokens (grid_of).
 /// Errors: as decode_image's, for what headers can show.

@@ -76,12 +76,12 @@ void repeat_frame(uint8_t* frame, const ImagePatches& patches) {
     std::memcpy(frame, frame - area, area);
 }
 
-/// Temporal patch `t` from its frames, one for each; equal pointers are equal frames.
-void cut(std::span<const RgbImage* const> frames, int t, int merge, ImagePatches& patches) {
+/// One temporal patch from its frames; equal pointers are equal frames.
+void cut(std::span<const RgbImage* const> frames, int merge, ImagePatches& patches) {
   const int edge = patches.patch;
   const size_t area = size_t{1} * edge * edge, row_levels = 3 * area * patches.temporal;
   const ImageGrid& grid = patches.grid;
-  uint8_t* out = patches.levels.data() + row_levels * t * grid.h * grid.w;
+  uint8_t* out = patches.levels.data();
   for (int window_y = 0; window_y < grid.h; window_y += merge)
     for (int window_x = 0; window_x < grid.w; window_x += merge)
       for (int i = 0; i < merge * merge; ++i, out += row_levels) {
@@ -119,7 +119,7 @@ Result<ImagePatches> prepare_image(const RgbImage& image, const ImageProcessor& 
   const RgbImage resized =
       fits ? RgbImage() : resize_bicubic(image, size, ResizeArithmetic::pillow);
   const std::vector<const RgbImage*> frames(processor.temporal, fits ? &image : &resized);
-  cut(frames, 0, processor.merge, patches);
+  cut(frames, processor.merge, patches);
   patches.digest = digest_of(patches);
   return patches;
 } catch (const std::bad_alloc&) {
@@ -130,8 +130,8 @@ VideoCutter::VideoCutter(const ImageSize& size, int64_t frames, const ImageGrid&
                          const ImageProcessor& processor)
     : size_(size),
       frames_(frames),
-      processor_(processor),
-      patches_(blank_patches(grid, processor, fused_value_of)) {}
+      grid_{.t = 1, .h = grid.h, .w = grid.w},
+      processor_(processor) {}
 
 Result<VideoCutter> VideoCutter::begin(const ImageSize& size, int64_t frames,
                                        const VideoProcessor& processor) try {
@@ -147,7 +147,7 @@ Result<void> VideoCutter::add(const RgbImage& frame) try {
     return frame_error(concat("all ", size_.width, " x ", size_.height, " pixels"),
                        concat(frame.width, " x ", frame.height));
   resized_.push_back(
-      resize_bicubic(frame, pixels_of(patches_.grid, processor_), ResizeArithmetic::torchvision));
+      resize_bicubic(frame, pixels_of(grid_, processor_), ResizeArithmetic::torchvision));
   ++taken_;
   if (std::ssize(resized_) == processor_.temporal || taken_ == frames_) cut_group();
   return {};
@@ -160,19 +160,19 @@ void VideoCutter::cut_group() {
   std::vector<const RgbImage*> group;
   for (int f = 0; f < processor_.temporal; ++f)
     group.push_back(&resized_[std::min<size_t>(f, resized_.size() - 1)]);
-  const auto t = static_cast<int>((taken_ - 1) / processor_.temporal);
-  cut(group, t, processor_.merge, patches_);
+  ImagePatches& patches = patches_.emplace_back(blank_patches(grid_, processor_, fused_value_of));
+  cut(group, processor_.merge, patches);
+  patches.digest = digest_of(patches);
   resized_.clear();
 }
 
-Result<ImagePatches> VideoCutter::finish() && {
+Result<std::vector<ImagePatches>> VideoCutter::finish() && {
   if (taken_ < frames_) return frame_error(concat(frames_), concat(taken_));
-  patches_.digest = digest_of(patches_);
   return std::move(patches_);
 }
 
-Result<ImagePatches> prepare_video(std::span<const RgbImage> frames,
-                                   const VideoProcessor& processor) {
+Result<std::vector<ImagePatches>> prepare_video(std::span<const RgbImage> frames,
+                                                const VideoProcessor& processor) {
   const ImageSize size =
       frames.empty() ? ImageSize() : ImageSize{frames[0].width, frames[0].height};
   VideoCutter cutter = TRY(VideoCutter::begin(size, std::ssize(frames), processor));

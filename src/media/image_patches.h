@@ -36,11 +36,12 @@ struct ImagePatches {
 /// Errors: those of grid_of; no_memory.
 Result<ImagePatches> prepare_image(const RgbImage& image, const ImageProcessor& processor);
 
-/// Resizes and cuts the frames of a video that were taken (sampled_frames), all of one size. A last
-/// temporal patch that is not full repeats the last frame.
+/// Resizes and cuts the frames of a video that were taken (sampled_frames), all of one size. Gives
+/// one for each temporal patch, with a grid of t = 1 and a digest of its own: in a prompt times
+/// stand between them. A last temporal patch that is not full repeats the last frame.
 /// Errors: those of video_grid; invalid_argument for frames of several sizes; no_memory.
-Result<ImagePatches> prepare_video(std::span<const RgbImage> frames,
-                                   const VideoProcessor& processor);
+Result<std::vector<ImagePatches>> prepare_video(std::span<const RgbImage> frames,
+                                                const VideoProcessor& processor);
 
 /// The same with the frames one after another, of which none is kept in its own size.
 class VideoCutter {
@@ -52,7 +53,7 @@ class VideoCutter {
   Result<void> add(const RgbImage& frame);
   int64_t taken() const { return taken_; }
   /// Errors: invalid_argument if frames are missing.
-  Result<ImagePatches> finish() &&;
+  Result<std::vector<ImagePatches>> finish() &&;
 
  private:
   VideoCutter(const ImageSize& size, int64_t frames, const ImageGrid& grid,
@@ -61,8 +62,9 @@ class VideoCutter {
 
   ImageSize size_;
   int64_t frames_;
+  ImageGrid grid_;  // of one temporal patch
   ImageProcessor processor_;
-  ImagePatches patches_;
+  std::vector<ImagePatches> patches_;
   std::vector<RgbImage> resized_;  // images of the temporal patch that is not yet full
   int64_t taken_ = 0;
 };

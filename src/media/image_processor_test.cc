@@ -127,11 +127,18 @@ TEST(ImageProcessor, RequestsMayChangeTheAreaWithinTheServers) {
   EXPECT_EQ(with(R"({"size": {"shortest_edge": 7, "longest_edge": 5000}})").value().min_pixels, 7);
   EXPECT_EQ(with(R"({"size": {"longest_edge": 5000}, "max_pixels": 6000})").value().max_pixels,
             6000);
+  EXPECT_EQ(with(R"({"max_pixels": 5000, "images_kwargs": {"max_pixels": 6000}, "fps": 1,
+                     "videos_kwargs": {"max_pixels": 7000, "num_frames": 4}})")
+                .value()
+                .max_pixels,
+            6000);
   for (const char* text :
        {R"({"max_pixels": 1023})", R"({"max_pixels": 16777217})", R"({"min_pixels": 0})",
         R"({"min_pixels": 5000, "max_pixels": 4999})", R"({"max_pixels": "1024"})",
-        R"({"max_pixels": 1e6})", R"({"fps": 2})", R"({"size": 5})", R"({"size": {"height": 5}})",
-        "[]", R"({"min_pixels": 16777217})"}) {
+        R"({"max_pixels": 1e6})", R"({"pixels": 2})", R"({"size": 5})",
+        R"({"size": {"height": 5}})", "[]", R"({"min_pixels": 16777217})",
+        R"({"images_kwargs": 5})", R"({"images_kwargs": {"images_kwargs": {}}})",
+        R"({"videos_kwargs": {"pixels": 5}})", R"({"images_kwargs": {"max_pixels": 1}})"}) {
     const auto changed = with(text);
     ASSERT_FALSE(changed.ok()) << text;
     EXPECT_EQ(changed.error().code, ErrorCode::invalid_argument) << text;

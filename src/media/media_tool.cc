@@ -63,14 +63,15 @@ Result<Answer> size(const Json& job) {
   return answer;
 }
 
-/// pixel_values: [grid.patches(), 3, temporal, patch, patch].
-void write_rows(const ImagePatches& patches, std::vector<float>& rows) {
-  rows.resize(patches.levels.size());
+/// Appends pixel_values: [grid.patches(), 3, temporal, patch, patch].
+void append_rows(const ImagePatches& patches, std::vector<float>& rows) {
+  const size_t begin = rows.size();
+  rows.resize(begin + patches.levels.size());
   const size_t plane = size_t{1} * patches.temporal * patches.patch * patches.patch;
-  for (size_t at = 0; at < rows.size(); at += 3 * plane)
+  for (size_t at = 0; at < patches.levels.size(); at += 3 * plane)
     for (size_t channel = 0; channel < 3; ++channel)
       for (size_t i = 0; i < plane; ++i)
-        rows[at + channel * plane + i] =
+        rows[begin + at + channel * plane + i] =
             patches.values[channel][patches.levels[at + channel * plane + i]];
 }
 
@@ -80,7 +81,7 @@ Result<Answer> patches(const Json& job) {
   const ImageProcessor processor = TRY(processor_of(job));
   const ImagePatches found = TRY(prepare_image(image, processor));
   std::vector<float> rows;
-  write_rows(found, rows);
+  append_rows(found, rows);
   Answer answer;
   put_grid(found.grid, answer.head);
   answer.data = raw(rows);
@@ -98,11 +99,13 @@ Result<Answer> video(const Json& job) {
     frames.push_back({width, height, {from, from + bytes}});
   }
   const VideoProcessor processor = TRY(parse_video_processor(*job.find("config"), "config"));
-  const ImagePatches found = TRY(prepare_video(frames, processor));
+  const std::vector<ImagePatches> found = TRY(prepare_video(frames, processor));
   std::vector<float> rows;
-  write_rows(found, rows);
+  for (const ImagePatches& each : found) append_rows(each, rows);
+  ImageGrid grid = found.front().grid;
+  grid.t = static_cast<int>(found.size());
   Answer answer;
-  put_grid(found.grid, answer.head);
+  put_grid(grid, answer.head);
   answer.data = raw(rows);
   return answer;
 }
@@ -140,7 +143,8 @@ Result<Answer> time_steps(const Json& job) {
     const double decoded = processor_ms();
     const ImagePatches found = TRY(prepare_image(image, processor));
     const double prepared = processor_ms();
-    write_rows(found, rows);
+    rows.clear();
+    append_rows(found, rows);
     const double written = processor_ms();
     decoding = std::min(decoding, decoded - begin);
     preparing = std::min(preparing, prepared - decoded);

@@ -2,6 +2,7 @@
 #include "media/processor_request.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace nibble {
 namespace {
@@ -36,23 +37,97 @@ Result<void> check_keys(const Json& object, std::string_view prefix,
   return {};
 }
 
-}  // namespace
+constexpr std::string_view kOfImages = "images_kwargs";
+constexpr std::string_view kOfVideos = "videos_kwargs";
+constexpr double kRateMax = 1000;  // frames a second
 
-Result<ImageProcessor> with_request_settings(const ImageProcessor& processor, const Json& kwargs) {
-  TRY(check_keys(kwargs, "keys", {"min_pixels", "max_pixels", "size"},
-                 "min_pixels, max_pixels or size"));
+/// Both kinds share one object, so what is for the other kind is known, and passed over.
+Result<void> check_settings(const Json& object, std::string_view name, bool nested) {
+  if (nested)
+    return check_keys(object, name,
+                      {"min_pixels", "max_pixels", "size", "fps", "num_frames", "do_sample_frames"},
+                      "min_pixels, max_pixels, size, fps, num_frames or do_sample_frames");
+  return check_keys(object, name,
+                    {"min_pixels", "max_pixels", "size", "fps", "num_frames", "do_sample_frames",
+                     kOfImages, kOfVideos},
+                    "min_pixels, max_pixels, size, fps, num_frames, do_sample_frames, "
+                    "images_kwargs or videos_kwargs");
+}
+
+/// The settings of one kind: its own members go before those beside them.
+Result<Json> settings_of(const Json& kwargs, std::string_view kind) {
+  TRY(check_settings(kwargs, "keys", false));
+  Json settings = kwargs;
+  for (const std::string_view each : {kOfImages, kOfVideos}) {
+    const Json* own = kwargs.find(each);
+    if (own == nullptr || own->is_null()) continue;
+    TRY(check_settings(*own, each, true));
+    if (each != kind) continue;
+    for (const Json::Member& member : own->as_object()) settings.set(member.key, member.value);
+  }
+  return settings;
+}
+
+/// The bounds on the area: least, largest.
+Result<std::pair<std::optional<int64_t>, std::optional<int64_t>>> area_bounds(
+    const Json& settings) {
   std::optional<int64_t> min_pixels, max_pixels;
-  if (const Json* size = kwargs.find("size"); size && !size->is_null()) {
+  if (const Json* size = settings.find("size"); size && !size->is_null()) {
     TRY(check_keys(*size, "size", {"shortest_edge", "longest_edge"},
                    "shortest_edge and longest_edge"));
     min_pixels = TRY(request_pixels(*size, "shortest_edge"));
     max_pixels = TRY(request_pixels(*size, "longest_edge"));
   }
-  if (const auto given = TRY(request_pixels(kwargs, "min_pixels"))) min_pixels = given;
-  if (const auto given = TRY(request_pixels(kwargs, "max_pixels"))) max_pixels = given;
+  if (const auto given = TRY(request_pixels(settings, "min_pixels"))) min_pixels = given;
+  if (const auto given = TRY(request_pixels(settings, "max_pixels"))) max_pixels = given;
+  return std::pair(min_pixels, max_pixels);
+}
+
+Result<ImageProcessor> with_areas(const ImageProcessor& processor, const Json& settings) {
+  const auto [min_pixels, max_pixels] = TRY(area_bounds(settings));
   auto changed = with_pixels(processor, min_pixels, max_pixels);
   if (!changed.ok())
     return Error{changed.error().code, concat(kPrefix, changed.error().message, "; ", kAdvice)};
+  return changed;
+}
+
+std::string found_value(const Json& value) {
+  return value.is_number() ? value.dump() : std::string(value.type_name());
+}
+
+}  // namespace
+
+Result<ImageProcessor> with_request_settings(const ImageProcessor& processor, const Json& kwargs) {
+  return with_areas(processor, TRY(settings_of(kwargs, kOfImages)));
+}
+
+Result<VideoProcessor> with_request_settings(const VideoProcessor& processor, const Json& kwargs) {
+  const Json settings = TRY(settings_of(kwargs, kOfVideos));
+  const auto given = [&settings](std::string_view key) -> const Json* {
+    const Json* value = settings.find(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  };
+  VideoProcessor changed = processor;
+  if (given("min_pixels") || given("max_pixels") || given("size"))
+    changed.frame = TRY(with_areas(processor.frame, settings));
+  const Json* fps = given("fps");
+  const Json* frames = given("num_frames");
+  if (fps && frames) return wrong_setting("fps and num_frames", "one of the two", "both");
+  if (fps) {
+    if (!fps->is_number() || !(fps->as_double() > 0) || fps->as_double() > kRateMax)
+      return wrong_setting("fps", concat("a number above 0, at most ", kRateMax),
+                           found_value(*fps));
+    changed.fps = fps->as_double();
+    changed.num_frames.reset();
+  }
+  if (frames) {
+    if (!frames->is_int() || frames->as_int() < 1 || frames->as_int() > processor.max_frames)
+      return wrong_setting("num_frames", concat("a whole number from 1 to ", processor.max_frames),
+                           found_value(*frames));
+    changed.num_frames = static_cast<int>(frames->as_int());
+  }
+  if (const Json* sample = given("do_sample_frames"); sample && *sample != Json(true))
+    return wrong_setting("do_sample_frames", "true", found_value(*sample));
   return changed;
 }
 

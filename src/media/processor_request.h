@@ -1,5 +1,5 @@
-// The settings that one request may change of the checkpoint's image processor: the bounds on the
-// area.
+// The settings that one request may change of the checkpoint's processors: the bounds on the area,
+// and the frames that are taken of a video.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,20 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "media/image_processor.h"
+#include "media/video_processor.h"
 
 namespace nibble {
 
 /// `processor` with what a request's `mm_processor_kwargs` says: min_pixels, max_pixels, or size
-/// with shortest_edge and longest_edge (areas).
+/// with shortest_edge and longest_edge (areas). They hold for images and, of all frames together,
+/// for videos, as in transformers; what stands in the members images_kwargs and videos_kwargs holds
+/// for one of them and goes before.
 /// Errors: invalid_argument for unknown keys and for values out of range.
 Result<ImageProcessor> with_request_settings(const ImageProcessor& processor, const Json& kwargs);
+
+/// The same of videos, with fps or num_frames, of which nobody gets more than processor.max_frames,
+/// and do_sample_frames, which may be true alone.
+Result<VideoProcessor> with_request_settings(const VideoProcessor& processor, const Json& kwargs);
 
 /// `processor` with these bounds on the area, where they are given. Nobody gets more than
 /// processor.max_pixels, but for images so narrow that one edge is factor(): where transformers

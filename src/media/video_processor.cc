@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "media/processor_section.h"
 
@@ -62,7 +63,9 @@ Result<std::vector<int64_t>> sampled_frames(int64_t frames, double source_fps,
   const double wanted =
       std::trunc(static_cast<double>(frames) / source_fps * processor.fps);  // may be huge
   const double bounded =
-      std::min<double>(std::max<double>(wanted, processor.min_frames), processor.max_frames);
+      processor.num_frames
+          ? *processor.num_frames
+          : std::min<double>(std::max<double>(wanted, processor.min_frames), processor.max_frames);
   const int64_t count = std::min<int64_t>(static_cast<int64_t>(bounded), frames);
   std::vector<int64_t> taken(count);
   const auto last = static_cast<double>(frames - 1);
@@ -107,6 +110,12 @@ Result<ImageSize> resized_video(const ImageSize& size, int64_t frames,
   }
   const double pairs = static_cast<double>(frames) / temporal;
   const auto even_frames = static_cast<int64_t>(std::nearbyint(pairs)) * temporal;
+  const int64_t counted = std::min(frames, even_frames);  // the bound holds for either
+  if (processor.frame_pixels_max < bounds.max_pixels / counted) {
+    bounds.max_pixels = processor.frame_pixels_max * counted;
+    bounds.min_pixels = std::min(bounds.min_pixels, bounds.max_pixels);
+    bounds.keep_max = true;
+  }
   return resized_frame(from, frames, even_frames, bounds);
 }
 
@@ -117,6 +126,37 @@ Result<ImageGrid> video_grid(const ImageSize& size, int64_t frames,
       .t = static_cast<int>(padded(frames, processor.frame.temporal) / processor.frame.temporal),
       .h = resized.height / processor.frame.patch,
       .w = resized.width / processor.frame.patch};
+}
+
+namespace {
+
+Result<VideoOutline> outline_of(std::vector<int64_t> frames, const ImageSize& size,
+                                double source_fps, const VideoProcessor& processor) {
+  VideoOutline outline{.frames = std::move(frames)};
+  outline.grid = TRY(video_grid(size, std::ssize(outline.frames), processor));
+  outline.times = frame_times(outline.frames, source_fps, processor.frame.temporal);
+  outline.patch_bytes = outline.grid.patches() * processor.frame.patch_values();
+  outline.step_tokens = processor.frame.tokens(outline.grid) / outline.grid.t;
+  return outline;
+}
+
+}  // namespace
+
+Result<VideoOutline> outline_video(const ImageSize& size, int64_t frames, double source_fps,
+                                   const VideoProcessor& processor) {
+  return outline_of(TRY(sampled_frames(frames, source_fps, processor)), size, source_fps,
+                    processor);
+}
+
+Result<VideoOutline> outline_frames(const ImageSize& size, int64_t frames,
+                                    const VideoProcessor& processor) {
+  if (frames > processor.max_frames)
+    return make_error(ErrorCode::invalid_argument,
+                      {"video", concat("at most ", processor.max_frames, " frames"), concat(frames),
+                       "send fewer"});
+  std::vector<int64_t> all(static_cast<size_t>(std::max<int64_t>(frames, 0)));
+  std::iota(all.begin(), all.end(), 0);
+  return outline_of(std::move(all), size, processor.fps, processor);
 }
 
 }  // namespace nibble

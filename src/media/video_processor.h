@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,12 @@ struct VideoProcessor {
   double fps = 2;  // frames to take from a second
   int min_frames = 4;
   int max_frames = 768;
+  /// So many frames, in place of what fps, min_frames and max_frames say; a shorter video has all
+  /// of its frames taken. A request may ask for it.
+  std::optional<int> num_frames;
+  /// Bounds the area of each resized frame too, as far as frames so narrow that one edge is
+  /// factor() allow it. transformers knows no such bound; it is for what has memory for so much.
+  int64_t frame_pixels_max = std::numeric_limits<int64_t>::max();
   /// Also bound each frame by max_frame_tokens, and the video from below per frame.
   bool cap_pixels_per_frame = false;
   int max_frame_tokens = 768;
@@ -52,5 +59,24 @@ Result<ImageSize> resized_video(const ImageSize& size, int64_t frames,
 /// The patches of so many frames of this size.
 Result<ImageGrid> video_grid(const ImageSize& size, int64_t frames,
                              const VideoProcessor& processor);
+
+/// A video as far as it is known without its pixels.
+struct VideoOutline {
+  std::vector<int64_t> frames;  // indices of the frames that are taken
+  std::vector<double> times;    // seconds of each temporal patch (frame_times)
+  ImageGrid grid;               // t is times.size()
+  int64_t patch_bytes = 0;      // bytes of the levels of all patches
+  /// Placeholder tokens of one temporal patch.
+  int64_t step_tokens = 0;
+};
+
+/// The outline of a video of so many frames of this size.
+/// Errors: those of sampled_frames and video_grid.
+Result<VideoOutline> outline_video(const ImageSize& size, int64_t frames, double source_fps,
+                                   const VideoProcessor& processor);
+/// The outline of frames that are all taken, at processor.fps.
+/// Errors: those of video_grid; invalid_argument for more than processor.max_frames.
+Result<VideoOutline> outline_frames(const ImageSize& size, int64_t frames,
+                                    const VideoProcessor& processor);
 
 }  // namespace nibble

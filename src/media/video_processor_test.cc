@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "media/image_patches.h"
+#include "media/processor_request.h"
 
 namespace nibble {
 namespace {
@@ -63,6 +64,71 @@ TEST(VideoFrames, NoneAndImpossibleRatesAreErrors) {
   for (const double fps : {0.0, -1.0, 1000.5, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()})
     EXPECT_FALSE(sampled_frames(10, fps, p).ok()) << fps;
+}
+
+TEST(VideoFrames, AreAsManyAsAsked) {
+  VideoProcessor p = parsed("{}");
+  p.num_frames = 3;
+  EXPECT_EQ(sampled_frames(100, 25, p).value(), (std::vector<int64_t>{0, 50, 99}));
+  EXPECT_EQ(sampled_frames(2, 25, p).value(), (std::vector<int64_t>{0, 1}));
+  p.num_frames = 1;
+  EXPECT_EQ(sampled_frames(100, 25, p).value(), std::vector<int64_t>{0});
+}
+
+TEST(VideoProcessor, RequestsMayChangeFramesAndAreaWithinTheServers) {
+  VideoProcessor p = parsed("{}");
+  p.max_frames = 100;
+  const auto with = [&](std::string_view text) {
+    return with_request_settings(p, parse_json(text, "test").value());
+  };
+  EXPECT_EQ(with("{}").value().frame.max_pixels, p.frame.max_pixels);
+  EXPECT_FALSE(with("{}").value().frame.keep_max);
+  EXPECT_EQ(with(R"({"fps": 0.25, "do_sample_frames": true})").value().fps, 0.25);
+  EXPECT_EQ(with(R"({"num_frames": 100})").value().num_frames, 100);
+  EXPECT_EQ(with(R"({"max_pixels": 2048})").value().frame.max_pixels, 2048);
+  EXPECT_EQ(with(R"({"max_pixels": 1, "videos_kwargs": {"max_pixels": 4096, "num_frames": 1},
+                     "images_kwargs": {"max_pixels": 2048}})")
+                .value()
+                .frame.max_pixels,
+            4096);
+  EXPECT_EQ(with(R"({"fps": 1000, "num_frames": null})").value().fps, 1000);
+  p.num_frames = 7;  // the server's own
+  EXPECT_FALSE(with(R"({"fps": 3})").value().num_frames);
+  const std::pair<const char*, const char*> kWrong[] = {
+      {R"({"fps": 0})", "fps: expected a number above 0, at most 1000, found 0;"},
+      {R"({"fps": 1001})", "found 1001;"},
+      {R"({"fps": "2"})", "found string;"},
+      {R"({"fps": 1, "num_frames": 2})",
+       "fps and num_frames: expected one of the two, found both;"},
+      {R"({"num_frames": 0})", "num_frames: expected a whole number from 1 to 100, found 0;"},
+      {R"({"num_frames": 101})", "found 101;"},
+      {R"({"num_frames": 2.5})", "found 2.5;"},
+      {R"({"do_sample_frames": false})", "do_sample_frames: expected true, found boolean;"},
+      {R"({"max_pixels": 786433})", "at most 786432"},
+      {R"({"videos_kwargs": {"fps": -1}})", "found -1;"},
+      {R"({"frames": 5})", "found frames;"}};
+  for (const auto& [text, says] : kWrong) {
+    const auto changed = with(text);
+    ASSERT_FALSE(changed.ok()) << text;
+    EXPECT_TRUE(changed.error().message.starts_with("mm_processor_kwargs: ")) << text;
+    EXPECT_NE(changed.error().message.find(says), std::string::npos) << changed.error().message;
+  }
+}
+
+TEST(VideoSizes, NoFrameIsLargerThanThereIsMemoryFor) {
+  VideoProcessor p = parsed(R"({"size": {"shortest_edge": 4096, "longest_edge": 25165824}})");
+  EXPECT_EQ(resized_video({1920, 1080}, 4, p).value(), (ImageSize{1920, 1088}));
+  p.frame_pixels_max = 1024 * 1024;
+  for (const int64_t frames : {1, 2, 3, 4, 5, 768}) {
+    const ImageSize size = resized_video({1920, 1080}, frames, p).value();
+    EXPECT_LE(size.width * size.height, p.frame_pixels_max) << frames;
+  }
+  const ImageSize few = resized_video({1920, 1080}, 4, p).value();
+  EXPECT_EQ(few, (ImageSize{1344, 768}));
+  p.frame_pixels_max = 1920 * 1088;  // exactly as much
+  EXPECT_EQ(resized_video({1920, 1080}, 4, p).value(), (ImageSize{1920, 1088}));
+  p.frame_pixels_max = 32 * 32;  // below the checkpoint's least
+  EXPECT_EQ(resized_video({64, 64}, 2, p).value(), (ImageSize{32, 32}));
 }
 
 TEST(VideoSizes, CappedFramesHaveAFloor) {  // values of transformers' smart_resize

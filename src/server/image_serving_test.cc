@@ -1,12 +1,16 @@
-// Requests with images over HTTP: whom they hold up, and who is refused before any are fetched.
+// Requests with images and videos over HTTP: whom they hold up, who is refused before any are
+// fetched, and what ends with its client.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <future>
+#include <thread>
 
 #include "base/file.h"
 #include "base/sha256.h"
+#include "media/testing/fake_programs.h"
 #include "server/testing/test_images.h"
 #include "server/testing/test_server.h"
 
@@ -76,6 +80,86 @@ TEST_F(ImageServing, ClientsAreJudgedBeforeImagesAreFetched) {
   EXPECT_EQ(status, 400);
   EXPECT_NE(body.find("private or reserved network"), std::string::npos) << body;
   EXPECT_EQ(resolved_, 1);
+}
+
+TEST_F(ImageServing, FramesAreFetchedByTheSameRules) {
+  release_.set_value();
+  start("yes");
+  const auto frame = [](const char* url) {
+    return chat(concat(R"({"type":"video","video":[")", url, R"("]})"));
+  };
+  for (const char* path : {kChat, "/tokenize"}) {
+    const auto [status, body] = ask(post(path, frame("https://img.test/a.png")));
+    EXPECT_EQ(status, 400);
+    EXPECT_NE(body.find("private or reserved network"), std::string::npos) << body;
+  }
+  EXPECT_EQ(resolved_, 2);
+  const auto [status, body] = ask(post(kChat, frame("https://other.test/a.png")));
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(resolved_, 2) << body;
+}
+
+/// A server whose ffprobe leaves a file named by its number, which may have no bytes, and goes on
+/// for a minute.
+class VideoServing : public ServerTest {
+ protected:
+  ServedModel model() const override {
+    ImageIntakeOptions options = image_options();
+    options.videos.decoder = std::make_shared<const VideoDecoder>(programs_.decoder());
+    return model_with_images(options);
+  }
+  static std::string body() {
+    return concat(R"({"max_tokens":4,"messages":[{"role":"user","content":[{"type":"video_url",)",
+                  R"("video_url":"data:;base64,)", base64_of(fake_mp4()), R"("}]}]})");
+  }
+  /// The number of the program, once it runs. Its mark is removed.
+  int process() const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < end) {
+      for (const auto& file : std::filesystem::directory_iterator(programs_ / "."))
+        if (const std::string mark = file.path().extension(); file.path().stem() == "runs") {
+          std::filesystem::remove(file.path());
+          return std::stoi(mark.substr(1));
+        }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return 0;
+  }
+  static bool ends(int process) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (::kill(process, 0) == 0 && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return ::kill(process, 0) != 0;
+  }
+
+  const FakePrograms programs_{": > \"$(dirname \"$0\")/runs.$$\"; exec sleep 60", ""};
+};
+
+TEST_F(VideoServing, DecodingEndsWithItsClient) {
+  start("yes");
+  for (const char* path : {kChat, "/tokenize"}) {
+    int number = 0;
+    {
+      RawClient client(server_->port());
+      client.send(post(path, body()));
+      number = process();
+      ASSERT_GT(number, 0) << path;
+      EXPECT_EQ(::kill(number, 0), 0) << path;
+    }
+    EXPECT_TRUE(ends(number)) << path;
+  }
+}
+
+TEST_F(VideoServing, TextDoesNotWaitForVideos) {
+  start("yes");
+  RawClient waiting(server_->port());
+  waiting.send(post("/tokenize", body()));
+  ASSERT_GT(process(), 0);
+  const auto [status, answer] =
+      ask(post("/tokenize", R"({"messages":[{"role":"user","content":"hi"}]})"));
+  EXPECT_EQ(status, 200) << answer;
+  const std::string log_of_bytes = base64_of(fake_mp4());
+  EXPECT_EQ(log().find(log_of_bytes), std::string::npos);
 }
 
 }  // namespace

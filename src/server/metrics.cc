@@ -218,8 +218,10 @@ void add_images(const ImageIntake::Counts& images, Exposition& out) {
   using Also = Exposition::Also;
   out.counter(Also::nobody, "images_prepared_total", "Images decoded for the model.",
               images.images);
+  out.counter(Also::nobody, "videos_prepared_total", "Videos decoded for the model.",
+              images.videos);
   out.gauge(Also::nobody, "image_memory_bytes",
-            "Decoded images, which requests hold until they end.",
+            "Decoded images and videos, which requests hold until they end.",
             static_cast<double>(images.held_bytes));
 }
 

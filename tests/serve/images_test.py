@@ -82,7 +82,7 @@ class Checks:
 
     def test_the_server_says_that_it_takes_images(self):
         card = self.http.get("/v1/models").json()["data"][0]
-        assert card["input_modalities"] == ["text", "image"], card
+        assert card["input_modalities"] == ["text", "image", "video"], card
         assert any("images: at most 8 a request" in line for line in self.server.log)
 
     def test_tasks_are_answered_right(self):
@@ -275,7 +275,7 @@ def main():
     flags = ["--response-store", "10", "--log-requests", "--log-prompts"]
     with RunningServer(options.nibble, options.model, flags) as server, \
             RunningServer(options.nibble, options.model,
-                          ["--limit-mm-per-prompt", "image=0"]) as plain:
+                          ["--limit-mm-per-prompt", "image=0,video=0"]) as plain:
         checks = Checks(server, plain, [options.nibble, "score", options.model])
         passed, failed = run_each(checks, options.only)
         checks.close()

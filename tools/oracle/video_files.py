@@ -1,15 +1,18 @@
 """Writes the small videos of tests/golden/media/video, of frames that a formula gives.
 
-Usage: video_files.py --write. Needs ffmpeg 5.1 with libx264, libvpx and its AAC encoder. Pixel
-(x, y) of frame f is (6 f, 64 (x // 16), 80 (y // 16)), in grey videos their sum modulo 256; they
-are encoded without loss as RGB or grey, so that tests know the decoded frames from the formula and
-not from a decoder.
+Usage: video_files.py --write | --check. Needs ffmpeg 5.1 with libx264, libvpx and its AAC encoder;
+--check makes the files again and compares them. Pixel (x, y) of frame f is (6 f, 64 (x // 16),
+80 (y // 16)), in grey videos their sum modulo 256; they are encoded without loss as RGB or grey, so
+that tests know the decoded frames from the formula and not from a decoder.
 """
 
+import filecmp
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 
@@ -33,12 +36,12 @@ def ffmpeg(arguments, data=b""):
     return subprocess.run(command + arguments, input=data, check=True, capture_output=True).stdout
 
 
-def encode(name, arguments, count=FRAMES, pixels="rgb24"):
+def encode(path, arguments, count=FRAMES, pixels="rgb24"):
     raw = frames(count) if pixels == "rgb24" else grey(count)
     source = ["-f", "rawvideo", "-pix_fmt", pixels, "-s", f"{WIDTH}x{HEIGHT}", "-r", str(RATE),
               "-i", "pipe:0"]
     exact = ["-fflags", "+bitexact", "-flags:v", "+bitexact"]
-    ffmpeg(source + arguments + exact + [str(FOLDER / name)], raw.tobytes())
+    ffmpeg(source + arguments + exact + [str(path)], raw.tobytes())
 
 
 def box(kind, body):
@@ -75,26 +78,47 @@ def naming(data):
     return grown(data, [b"mdat"], lambda body: bytes(len(body)))
 
 
+def write(folder):
+    encode(folder / "plain.mp4", X264)
+    encode(folder / "plain.avi", X264)
+    encode(folder / "plain.webm", VP9)
+    encode(folder / "grey.gif", ["-pix_fmt", "gray"], pixels="gray")
+    encode(folder / "one.mp4", X264, count=1)
+    pts = "setpts='if(lt(N,10),N,10+(N-10)*3)/8/TB'"
+    encode(folder / "variable.mp4", ["-vf", pts, "-fps_mode", "passthrough", *X264])
+    plain = str(folder / "plain.mp4")
+    ffmpeg(["-i", plain, "-c", "copy", "-metadata:s:v:0", "rotate=90", str(folder / "turned.mp4")])
+    (folder / "streamed.webm").write_bytes(
+        ffmpeg(["-i", str(folder / "plain.webm"), "-c", "copy", "-fflags", "+bitexact", "-f",
+                "webm", "-live", "1", "pipe:1"]))
+    ffmpeg(["-f", "lavfi", "-i", "sine=duration=0.2", "-c:a", "aac", str(folder / "sound.m4a")])
+    ffmpeg(["-i", plain, "-i", str(folder / "sound.m4a"), "-c", "copy",
+            str(folder / "sounding.mp4")])
+    (folder / "naming.mp4").write_bytes(naming(pathlib.Path(plain).read_bytes()))
+
+
+def check():
+    if not shutil.which("ffmpeg"):
+        return print("skipped: ffmpeg is not installed")
+    words = subprocess.run(["ffmpeg", "-version"], capture_output=True, text=True).stdout.split()
+    if not words[2].startswith("5.1."):
+        return print(f"skipped: the files were made by ffmpeg 5.1, and {words[2]} is installed")
+    with tempfile.TemporaryDirectory() as made:
+        write(pathlib.Path(made))
+        names = sorted(path.name for path in FOLDER.iterdir())
+        _, differ, missing = filecmp.cmpfiles(FOLDER, made, names, shallow=False)
+        if differ or missing or len(list(pathlib.Path(made).iterdir())) != len(names):
+            sys.exit(f"files differ from what this script makes: {differ + missing or names}")
+    return print(f"{len(names)} files are those that this script makes")
+
+
 def main():
+    if sys.argv[1:] == ["--check"]:
+        return check()
     if sys.argv[1:] != ["--write"]:
         sys.exit(__doc__)
     FOLDER.mkdir(exist_ok=True)
-    encode("plain.mp4", X264)
-    encode("plain.avi", X264)
-    encode("plain.webm", VP9)
-    encode("grey.gif", ["-pix_fmt", "gray"], pixels="gray")
-    encode("one.mp4", X264, count=1)
-    pts = "setpts='if(lt(N,10),N,10+(N-10)*3)/8/TB'"
-    encode("variable.mp4", ["-vf", pts, "-fps_mode", "passthrough", *X264])
-    plain = str(FOLDER / "plain.mp4")
-    ffmpeg(["-i", plain, "-c", "copy", "-metadata:s:v:0", "rotate=90", str(FOLDER / "turned.mp4")])
-    (FOLDER / "streamed.webm").write_bytes(
-        ffmpeg(["-i", str(FOLDER / "plain.webm"), "-c", "copy", "-fflags", "+bitexact", "-f",
-                "webm", "-live", "1", "pipe:1"]))
-    ffmpeg(["-f", "lavfi", "-i", "sine=duration=0.2", "-c:a", "aac", str(FOLDER / "sound.m4a")])
-    ffmpeg(["-i", plain, "-i", str(FOLDER / "sound.m4a"), "-c", "copy",
-            str(FOLDER / "sounding.mp4")])
-    (FOLDER / "naming.mp4").write_bytes(naming(pathlib.Path(plain).read_bytes()))
+    return write(FOLDER)
 
 
 if __name__ == "__main__":

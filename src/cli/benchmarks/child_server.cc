@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-extern char** environ;
+#include "base/child_process.h"
 
 namespace nibble {
 namespace {
@@ -60,20 +59,16 @@ Result<ChildServer> ChildServer::start(const std::vector<std::string>& words, do
   server.output_ = ends[0];
   std::vector<std::string> all = {"nibble"};
   all.insert(all.end(), words.begin(), words.end());
-  std::vector<char*> pointers;
-  for (std::string& word : all) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  const int failure = ::posix_spawn(&server.process_, "/proc/self/exe", &actions, nullptr,
-                                    pointers.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
+  const StartedProcess started = start_process({.words = std::move(all),
+                                                .program = "/proc/self/exe",
+                                                .input = {},
+                                                .output = {},
+                                                .errors = ends[1],
+                                                .environment = {},
+                                                .group = ChildProcess::Group::shared});
   ::close(ends[1]);
-  if (failure != 0) {
-    server.process_ = -1;
-    return system_error("starting nibble serve", failure);
-  }
+  if (started.error != 0) return system_error("starting nibble serve", started.error);
+  server.process_ = started.number;
   TRY(server.wait_ready(limit_seconds, interrupted));
   return server;
 }

@@ -20,12 +20,15 @@ Result<std::vector<std::string>> image_urls_of(const std::string& paths, uint64_
   return urls;
 }
 
-Json user_content(std::string_view text, const std::vector<std::string>& image_urls) {
-  if (image_urls.empty()) return Json(text);
+Json user_content(std::string_view text, const std::vector<std::string>& image_urls,
+                  const std::vector<std::string>& video_urls) {
+  if (image_urls.empty() && video_urls.empty()) return Json(text);
   Json::Array parts;
-  for (const std::string& url : image_urls)
-    parts.push_back(json_object(
-        {{"type", Json("image_url")}, {"image_url", json_object({{"url", Json(url)}})}}));
+  const auto add = [&parts](const char* type, const std::string& url) {
+    parts.push_back(json_object({{"type", Json(type)}, {type, json_object({{"url", Json(url)}})}}));
+  };
+  for (const std::string& url : image_urls) add("image_url", url);
+  for (const std::string& url : video_urls) add("video_url", url);
   parts.push_back(json_object({{"type", Json("text")}, {"text", Json(text)}}));
   return Json(std::move(parts));
 }

@@ -80,7 +80,12 @@ Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& argume
 Result<LocalAnswer> LocalSession::ask(Api api, const Json& body, const Show& show,
                                       const Stop& stop) {
   const auto start = Clock::now();
-  auto parsed = parse_generation_request(api, body.dump(), served_);
+  OpenedBody opened = open_generation_request(api, body.dump(), served_);
+  if (const auto* error = std::get_if<ApiError>(&opened))
+    return Error{ErrorCode::invalid_argument, error->message};
+  auto& open = std::get<OpenedRequest>(opened);
+  open.request.abandoned = stop;
+  auto parsed = finish_generation_request(std::move(open), served_);
   if (const auto* error = std::get_if<ApiError>(&parsed))
     return Error{ErrorCode::invalid_argument, error->message};
   const GenerationRequest& request = std::get<GenerationRequest>(parsed);

@@ -63,7 +63,10 @@ Result<std::vector<std::vector<PlacedImage>>> images_of_ids(
     const std::vector<std::string>& urls, const ImageFlags& flags, const ModelConfig& config,
     const std::filesystem::path& folder, std::vector<std::vector<int32_t>>& sequences) {
   std::string notice;  // about requests
-  const auto intake = TRY(make_image_intake(flags, config, kImageTokensMost, folder, notice));
+  ImageFlags without_videos = flags;
+  without_videos.intake.videos.videos_max = 0;
+  const auto intake =
+      TRY(make_image_intake(without_videos, config, kImageTokensMost, folder, notice));
   if (!intake)
     return make_error(ErrorCode::unsupported,
                       {.what = "--image",

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "cli/options/flag_errors.h"
 #include "cli/options/split_list.h"
+#include "cli/options/video_options.h"
 #include "media/processor_request.h"
 
 namespace nibble {
@@ -15,8 +16,11 @@ namespace {
 
 constexpr std::string_view kLimitFlag = "limit-mm-per-prompt";
 constexpr std::string_view kPixelsFlag = "mm-processor-kwargs";
-constexpr int64_t kImagesMax = 1024;
+constexpr int64_t kMediaMax = 1024;
+constexpr size_t kVideosDefault = 4;  // of --limit-mm-per-prompt
 constexpr int64_t kPixelsMax = int64_t{1} << 30;
+constexpr int64_t kFramesMax = 4096;
+constexpr double kRateMax = 1000;  // frames a second
 
 /// "image=2,video=0" as {"image": 2, "video": 0}; other text as it is.
 std::string media_json(const std::string& text) {
@@ -41,47 +45,61 @@ std::optional<int64_t> count_of(const Json& limit, int64_t otherwise) {
   return count != nullptr ? count->as_int() : otherwise;
 }
 
-/// {"image": 4, "video": {"count": 1, "num_frames": 32}} or image=4,video=1: that of images.
-Result<size_t> read_limit(const std::string& text, size_t otherwise) {
+/// {"image": 4, "video": {"count": 1, "num_frames": 32}} or image=4,video=1 into the flags.
+Result<void> read_limits(const std::string& text, ImageIntakeOptions& intake) {
   const auto refuse = [&] {
-    return make_error(
-        ErrorCode::invalid_argument,
-        {.what = concat("--", kLimitFlag),
-         .expected = concat("limits such as {\"image\": 4, \"video\": 0} or ",
-                            "image=4,video=0, of image (at most ", kImagesMax, "), video, audio"),
-         .found = concat("\"", text, "\"")});
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat("--", kLimitFlag),
+                       .expected = concat("limits such as {\"image\": 4, \"video\": 0} or ",
+                                          "image=4,video=0, of image and video (at most ",
+                                          kMediaMax, " each) and audio"),
+                       .found = concat("\"", text, "\"")});
   };
   const auto parsed = parse_json(media_json(text), "limits");
   if (!parsed.ok() || !parsed.value().is_object()) return refuse();
-  auto images = static_cast<int64_t>(otherwise);
+  size_t audio = 0;
   for (const Json::Member& member : parsed.value().as_object()) {
-    const bool known = member.key == "image" || member.key == "video" || member.key == "audio";
-    const auto count = count_of(member.value, images);
-    if (!known || !count || *count > kImagesMax) return refuse();
-    if (member.key == "image") images = *count;
+    size_t* limit = member.key == "image"   ? &intake.images_max
+                    : member.key == "video" ? &intake.videos.videos_max
+                    : member.key == "audio" ? &audio
+                                            : nullptr;
+    if (limit == nullptr) return refuse();
+    const auto count = count_of(member.value, static_cast<int64_t>(*limit));
+    if (!count || *count > kMediaMax) return refuse();
+    *limit = static_cast<size_t>(*count);
   }
-  return static_cast<size_t>(images);
+  return {};
 }
 
 /// The members of --mm-processor-kwargs into the flags.
-Result<void> read_pixels(const std::string& text, ImageFlags& flags) {
+Result<void> read_processor_settings(const std::string& text, ImageFlags& flags) {
   const auto refuse = [&](const std::string& found) {
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = concat("--", kPixelsFlag),
-                       .expected = concat("an object of min_pixels and max_pixels, whole numbers ",
-                                          "from 1 to ", kPixelsMax),
-                       .found = found});
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = concat("--", kPixelsFlag),
+         .expected = concat("an object of min_pixels and max_pixels, whole numbers from 1 to ",
+                            kPixelsMax, ", and of fps, above 0 and at most ", kRateMax,
+                            ", or num_frames, from 1 to ", kFramesMax),
+         .found = found});
   };
   const auto parsed = parse_json(text, "pixels");
   if (!parsed.ok() || !parsed.value().is_object()) return refuse(concat("\"", text, "\""));
-  for (const Json::Member& member : parsed.value().as_object()) {
-    const bool least = member.key == "min_pixels";
-    if (!least && member.key != "max_pixels") return refuse(shown(Json(member.key)));
-    if (!member.value.is_int() || member.value.as_int() < 1 || member.value.as_int() > kPixelsMax)
-      return refuse(concat(member.key, " ", shown(member.value)));
-    (least ? flags.pixels_min : flags.pixels_max) = member.value.as_int();
+  const auto whole = [](const Json& value, int64_t most) {
+    return value.is_int() && value.as_int() >= 1 && value.as_int() <= most;
+  };
+  for (const auto& [key, value] : parsed.value().as_object()) {
+    if (key == "fps" && value.is_number() && value.as_double() > 0 && value.as_double() <= kRateMax)
+      flags.fps = value.as_double();
+    else if (key == "num_frames" && whole(value, kFramesMax))
+      flags.num_frames = static_cast<int>(value.as_int());
+    else if (key == "min_pixels" && whole(value, kPixelsMax))
+      flags.pixels_min = value.as_int();
+    else if (key == "max_pixels" && whole(value, kPixelsMax))
+      flags.pixels_max = value.as_int();
+    else
+      return refuse(concat(shown(Json(key)), ": ", shown(value)));
   }
-  return {};
+  return flags.fps && flags.num_frames ? refuse("both fps and num_frames") : Result<void>();
 }
 
 /// --allowed-media-domains and what goes with it; empty: nothing is fetched.
@@ -122,22 +140,6 @@ Result<int> threads_within(const ImageIntakeOptions& intake, int64_t asked) {
   return static_cast<int>(std::clamp(quarter, int64_t{1}, std::min(kMost, fit)));
 }
 
-/// The patches that the processor cuts have to be those that the tower reads.
-Result<void> check_processor(const ImageProcessor& processor, const VisionConfig& vision) {
-  if (processor.patch == vision.patch && processor.merge == vision.merge &&
-      processor.temporal == vision.temporal_patch)
-    return {};
-  const auto shape = [](int patch, int merge, int temporal) {
-    return concat("patches of ", patch, " pixels, ", merge, " x ", merge, " merged, ", temporal,
-                  " frames");
-  };
-  return make_error(ErrorCode::corrupt,
-                    {.what = "preprocessor_config.json",
-                     .expected = shape(vision.patch, vision.merge, vision.temporal_patch),
-                     .found = shape(processor.patch, processor.merge, processor.temporal),
-                     .advice = "--no-vision serves text alone"});
-}
-
 /// The processor of the folder, with the bounds of the flags, which may raise what the checkpoint
 /// says, and of the tower's memory.
 Result<ImageProcessor> bounded(ImageProcessor processor, const ImageFlags& flags,
@@ -158,15 +160,26 @@ Result<ImageProcessor> bounded(ImageProcessor processor, const ImageFlags& flags
   return checked;
 }
 
+std::string images_notice(const ImageIntakeOptions& options, int64_t checkpoints_max) {
+  const ImageProcessor& used = options.processor;
+  std::string own;
+  if (used.max_pixels < checkpoints_max)
+    own = concat("; the checkpoint's own bound is ", tokens_of(checkpoints_max, used));
+  return concat("images: at most ", options.images_max, " a request, each resized to at most ",
+                used.max_pixels, " pixels (", tokens_of(used.max_pixels, used), " tokens", own,
+                ")\n");
+}
+
 }  // namespace
 
 Result<ImageFlags> read_image_flags(const Arguments& arguments) {
   FlagErrors errors;
   ImageFlags flags;
   flags.intake.fetcher = errors.take(read_fetcher(arguments));
-  flags.intake.images_max =
-      errors.take(read_limit(arguments.text(kLimitFlag).value_or("{}"), flags.intake.images_max));
-  if (const auto text = arguments.text(kPixelsFlag)) errors.add(read_pixels(*text, flags));
+  flags.intake.videos.videos_max = kVideosDefault;
+  errors.add(read_limits(arguments.text(kLimitFlag).value_or("{}"), flags.intake));
+  if (const auto text = arguments.text(kPixelsFlag))
+    errors.add(read_processor_settings(*text, flags));
   ImageLimits& limits = flags.intake.limits;
   limits.encoded_bytes_max =
       static_cast<size_t>(errors.take(arguments.integer("max-image-bytes", 1, int64_t{1} << 32)));
@@ -175,6 +188,14 @@ Result<ImageFlags> read_image_flags(const Arguments& arguments) {
   constexpr int64_t kMilli = 1000;
   limits.decode_ms_max =
       static_cast<int>(kMilli * errors.take(arguments.integer("image-timeout", 1, 3600)));
+  VideoLimits& videos = flags.intake.videos.limits;
+  videos.encoded_bytes_max =
+      static_cast<size_t>(errors.take(arguments.integer("max-video-bytes", 1, int64_t{1} << 32)));
+  videos.frames_max =
+      static_cast<int>(errors.take(arguments.integer("max-video-frames", 1, kFramesMax)));
+  videos.cpu_seconds_max =
+      static_cast<int>(errors.take(arguments.integer("video-timeout", 1, 3600)));
+  videos.decode_ms_max = static_cast<int>(kMilli * videos.cpu_seconds_max);
   flags.intake.memory_bytes_max =
       static_cast<size_t>(errors.take(arguments.integer("max-image-memory", 1, int64_t{1} << 40)));
   const int64_t threads = errors.take(arguments.integer("image-threads", 0, kThreadsMax));
@@ -189,27 +210,23 @@ Result<std::shared_ptr<const ImageIntake>> make_image_intake(const ImageFlags& f
                                                              const std::filesystem::path& folder,
                                                              std::string& notice) {
   std::shared_ptr<const ImageIntake> none;
-  if (!config.vision || flags.intake.images_max == 0) return none;
+  const MediaMost most = flags.intake.most();
+  if (!config.vision || (most.images == 0 && most.videos == 0)) return none;
   const auto processor = TRY(load_image_processor(folder.string()));
   if (!processor) {
-    notice += "the checkpoint has no preprocessor_config.json: requests with images are refused\n";
+    notice +=
+        "the checkpoint has no preprocessor_config.json: requests with images or videos are "
+        "refused\n";
     return none;
   }
-  TRY(check_processor(*processor, *config.vision));
+  TRY(check_processor(*processor, *config.vision, "preprocessor_config.json"));
   ImageIntakeOptions options = flags.intake;
   options.processor = TRY(bounded(*processor, flags, tokens_max));
   options.tokens_max = tokens_max;
   options.image_token = config.vision->image_token;
   options.video_token = config.vision->video_token;
-  const ImageProcessor& used = options.processor;
-  const auto tokens = [&used](int64_t pixels) {
-    return pixels / (int64_t{used.factor()} * used.factor());
-  };
-  notice += concat("images: at most ", options.images_max, " a request, each resized to at most ",
-                   used.max_pixels, " pixels (", tokens(used.max_pixels), " tokens");
-  if (used.max_pixels < processor->max_pixels)
-    notice += concat("; the checkpoint's own bound is ", tokens(processor->max_pixels));
-  notice += ")\n";
+  if (most.images > 0) notice += images_notice(options, processor->max_pixels);
+  TRY(take_videos(flags, *config.vision, folder, options, notice));
   return std::make_shared<const ImageIntake>(std::move(options));
 }
 

@@ -21,6 +21,11 @@ Result<ImageFlags> flags_of(std::vector<std::string> words) {
 TEST(ImageFlags, Defaults) {
   const ImageFlags flags = flags_of({}).value();
   EXPECT_EQ(flags.intake.images_max, 8U);
+  EXPECT_EQ(flags.intake.videos.videos_max, 4U);
+  EXPECT_EQ(flags.intake.videos.limits.encoded_bytes_max, size_t{32} << 20);
+  EXPECT_EQ(flags.intake.videos.limits.frames_max, 768);
+  EXPECT_EQ(flags.intake.videos.limits.decode_ms_max, 60'000);
+  EXPECT_EQ(flags.intake.videos.limits.cpu_seconds_max, 60);
   EXPECT_EQ(flags.intake.limits.encoded_bytes_max, size_t{20} << 20);
   EXPECT_EQ(flags.intake.limits.pixels_max, 33'000'000);
   EXPECT_EQ(flags.intake.limits.aspect_max, 200);
@@ -33,20 +38,26 @@ TEST(ImageFlags, Defaults) {
 }
 
 TEST(ImageFlags, LimitsInTheFormsOfVllm) {
-  const std::pair<std::vector<std::string>, size_t> kRows[] = {
-      {{"--limit-mm-per-prompt", "image=2"}, 2},
-      {{"--limit-mm-per-prompt", "image=2,video=0"}, 2},
-      {{"--limit-mm-per-prompt", "video=0"}, 8},
-      {{"--limit-mm-per-prompt", R"({"image": 3})"}, 3},
-      {{"--limit-mm-per-prompt", R"({"image": {"count": 4, "width": 512}})"}, 4},
-      {{"--limit-mm-per-prompt", R"({"image": {"width": 512}})"}, 8},
-      {{"--limit-mm-per-prompt.image", "5"}, 5},
-      {{"--limit-mm-per-prompt.image.count=6", "--limit-mm-per-prompt.video", "0"}, 6},
-      {{"--limit-mm-per-prompt", "image=0"}, 0}};
-  for (const auto& [words, images] : kRows) {
-    const auto flags = flags_of(words);
-    ASSERT_TRUE(flags.ok()) << words.back() << ": " << flags.error().message;
-    EXPECT_EQ(flags.value().intake.images_max, images) << words.back();
+  struct Row {
+    std::vector<std::string> words;
+    size_t images, videos;
+  };
+  const Row kRows[] = {
+      {{"--limit-mm-per-prompt", "image=2"}, 2, 4},
+      {{"--limit-mm-per-prompt", "image=2,video=0"}, 2, 0},
+      {{"--limit-mm-per-prompt", "video=0"}, 8, 0},
+      {{"--limit-mm-per-prompt", R"({"image": 3, "video": 1, "audio": 9})"}, 3, 1},
+      {{"--limit-mm-per-prompt", R"({"image": {"count": 4, "width": 512}})"}, 4, 4},
+      {{"--limit-mm-per-prompt", R"({"video": {"count": 2, "num_frames": 32}})"}, 8, 2},
+      {{"--limit-mm-per-prompt", R"({"image": {"width": 512}, "video": {"width": 9}})"}, 8, 4},
+      {{"--limit-mm-per-prompt.image", "5"}, 5, 4},
+      {{"--limit-mm-per-prompt.image.count=6", "--limit-mm-per-prompt.video", "0"}, 6, 0},
+      {{"--limit-mm-per-prompt", "image=0"}, 0, 4}};
+  for (const Row& row : kRows) {
+    const auto flags = flags_of(row.words);
+    ASSERT_TRUE(flags.ok()) << row.words.back() << ": " << flags.error().message;
+    EXPECT_EQ(flags.value().intake.images_max, row.images) << row.words.back();
+    EXPECT_EQ(flags.value().intake.videos.videos_max, row.videos) << row.words.back();
   }
 }
 
@@ -62,6 +73,10 @@ TEST(ImageFlags, HoldTheirBounds) {
   constexpr Bound kBounds[] = {
       {"limit-mm-per-prompt", "image=0", "image=1024", "image=-1", "image=1025"},
       {"max-image-bytes", "1", "4G", "0", "4294967297"},
+      {"limit-mm-per-prompt", "video=0", "video=1024", "video=-1", "video=1025"},
+      {"max-video-bytes", "1", "4G", "0", "4294967297"},
+      {"max-video-frames", "1", "4096", "0", "4097"},
+      {"video-timeout", "1", "3600", "0", "3601"},
       {"max-image-pixels", "1", "1073741824", "0", "1073741825"},
       {"max-image-aspect", "1", "200", "0", "201"},
       {"image-timeout", "1", "3600", "0", "3601"},
@@ -69,7 +84,13 @@ TEST(ImageFlags, HoldTheirBounds) {
       {"image-threads", "0", "4", "-1", "257"},
       {"media-fetch-timeout", "1", "600", "0", "601"},
       {"mm-processor-kwargs", R"({"max_pixels":1})", R"({"min_pixels":1073741824})",
-       R"({"max_pixels":0})", R"({"max_pixels":1073741825})"}};
+       R"({"max_pixels":0})", R"({"max_pixels":1073741825})"},
+      {"mm-processor-kwargs", R"({"fps":0.001})", R"({"fps":1000})", R"({"fps":0})",
+       R"({"fps":1000.5})"},
+      {"mm-processor-kwargs", R"({"num_frames":1})", R"({"num_frames":4096})",
+       R"({"num_frames":0})", R"({"num_frames":4097})"},
+      {"mm-processor-kwargs", R"({"fps":1,"max_pixels":9})", "{}", R"({"fps":1,"num_frames":2})",
+       R"({"frames":1})"}};
   for (const Bound& bound : kBounds) {
     const std::string flag = concat("--", bound.flag);
     for (const char* sound : {bound.least, bound.most})
@@ -159,7 +180,7 @@ TEST_F(ImageIntakes, PixelsByMemoryAndFlag) {
 }
 
 TEST_F(ImageIntakes, NoneWhereNoneAreTaken) {
-  EXPECT_EQ(make({"--limit-mm-per-prompt", "image=0"}).value(), nullptr);
+  EXPECT_EQ(make({"--limit-mm-per-prompt", "image=0,video=0"}).value(), nullptr);
   EXPECT_EQ(notice_, "");
   std::filesystem::remove(folder_.path() / "preprocessor_config.json");
   EXPECT_EQ(make({}).value(), nullptr);
@@ -167,6 +188,43 @@ TEST_F(ImageIntakes, NoneWhereNoneAreTaken) {
   config_.vision.reset();
   EXPECT_EQ(make({}).value(), nullptr);
   EXPECT_EQ(notice_, "");
+}
+
+TEST_F(ImageIntakes, VideosByFolderAndFlag) {
+  const auto write_video = [this](const std::string& text) {
+    std::ofstream(folder_.path() / "video_preprocessor_config.json") << text;
+  };
+  // Without a file that says how, none are taken.
+  EXPECT_EQ(make({}).value()->options().videos.videos_max, 0U);
+  EXPECT_NE(notice_.find("no video_preprocessor_config.json: requests with videos are refused\n"),
+            std::string::npos)
+      << notice_;
+  write_video(R"({"patch_size":16,"size":{"shortest_edge":4096,"longest_edge":25165824}})");
+  const VideoIntakeOptions videos =
+      make({"--max-video-frames", "5"}, 1024).value()->options().videos;
+  EXPECT_EQ(videos.videos_max, 4U);
+  EXPECT_EQ(videos.processor.max_frames, 5);
+  EXPECT_EQ(videos.processor.fps, 2);
+  EXPECT_EQ(videos.processor.frame_pixels_max, 1 << 20);
+  EXPECT_NE(notice_.find("videos: at most 4 a request, each at most 5 frames and 12288 tokens; "),
+            std::string::npos)
+      << notice_;
+  const auto only =
+      make({"--limit-mm-per-prompt", "image=0,video=1", "--mm-processor-kwargs.fps", "0.5"});
+  EXPECT_EQ(only.value()->options().images_max, 0U);
+  EXPECT_EQ(only.value()->options().videos.videos_max, 1U);
+  EXPECT_EQ(only.value()->options().videos.processor.fps, 0.5);
+  EXPECT_EQ(make({"--mm-processor-kwargs.num_frames", "4096"})
+                .value()
+                ->options()
+                .videos.processor.num_frames,
+            768);
+  EXPECT_EQ(make({"--limit-mm-per-prompt", "video=0"}).value()->options().videos.videos_max, 0U);
+  EXPECT_EQ(notice_.find("videos"), std::string::npos) << notice_;
+  write_video(R"({"patch_size":14})");
+  const auto other = make({});
+  ASSERT_FALSE(other.ok());
+  EXPECT_TRUE(other.error().message.starts_with("video_preprocessor_config.json: "));
 }
 
 TEST_F(ImageIntakes, AProcessorOfAnotherTowerIsRefused) {

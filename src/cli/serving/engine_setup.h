@@ -122,7 +122,8 @@ struct EngineNeeds {
 
 /// The tower that requests within these limits need.
 inline TowerUse tower_for(const ImageFlags& images) {
-  return images.intake.images_max > 0 ? TowerUse::wanted : TowerUse::unused;
+  const MediaMost most = images.intake.most();
+  return most.images > 0 || most.videos > 0 ? TowerUse::wanted : TowerUse::unused;
 }
 
 /// --max-num-seqs: a number, or nothing for auto. Errors: invalid_argument.

@@ -82,7 +82,8 @@ constexpr std::string_view kImages[] = {
     "no-vision",           "max-image-tokens",    "encoder-cache-memory-bytes",
     "limit-mm-per-prompt", "mm-processor-kwargs", "max-image-bytes",
     "max-image-pixels",    "max-image-aspect",    "image-timeout",
-    "max-image-memory",    "image-threads",       "allowed-media-domains",
+    "max-image-memory",    "image-threads",       "max-video-bytes",
+    "max-video-frames",    "video-timeout",       "allowed-media-domains",
     "allow-media-http",    "media-fetch-timeout",
 };
 constexpr std::string_view kFilters[] = {
@@ -128,7 +129,7 @@ constexpr std::string_view kLimits[] = {
 
 constexpr OptionGroup kGroups[] = {
     {"Ways in", kNetwork},        {"The model", kModel},      {"What clients see", kClients},
-    {"Memory", kMemory},          {"How it computes", kWork}, {"Images", kImages},
+    {"Memory", kMemory},          {"How it computes", kWork}, {"Images and videos", kImages},
     {"Output filters", kFilters}, {"The process", kProcess},  {"Limits of clients", kLimits},
 };
 

@@ -25,7 +25,7 @@ inline constexpr std::string_view kOwnKernels =
 inline constexpr std::string_view kRecorded =
     "passes are recorded where that is faster, in memory that the plan has counted";
 inline constexpr std::string_view kOwnMedia =
-    "images have flags of their own (--help=all, Images); videos and sound are refused";
+    "images and videos have flags of their own (--help=all, Images and videos); sound is refused";
 inline constexpr std::string_view kPlanned =
     "memory is planned at start: pages of 64 tokens and a slot for each state";
 
@@ -162,7 +162,7 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
     {"allowed-local-media-path=DIR enable-mm-embeds mm-encoder-only enable-prompt-embeds "
      "trust-request-mm-kwargs",
      "false", kOwnMedia,
-     "images come in requests or from hosts that --allowed-media-domains names; embeddings are "
+     "media come in requests or from hosts that --allowed-media-domains names; embeddings are "
      "refused"},
     {"lora-modules=LIST... max-loras=N max-lora-rank=N lora-dtype=NAME "
      "enable-tower-connector-lora max-cpu-loras=N fully-sharded-loras lora-target-modules=LIST... "
@@ -288,8 +288,9 @@ inline constexpr VllmOption kVllmOptions[] = {
      "auto, safetensors, dummy; fastsafetensors, runai_streamer, instanttensor mean safetensors"},
     {"speculative-config", "the methods ngram and mtp"},
     {"default-chat-template-kwargs", "as in vLLM"},
-    {"limit-mm-per-prompt", "images of a request; those of video and audio are read and are 0"},
-    {"mm-processor-kwargs", "min_pixels and max_pixels; no other key"},
+    {"limit-mm-per-prompt",
+     "images and videos of a request, 8 and 4 by default; that of audio is read and is 0"},
+    {"mm-processor-kwargs", "min_pixels and max_pixels of images, fps or num_frames of videos"},
     {"allowed-media-domains",
      "a list with commas; *.example.org too, https alone unless --allow-media-http"},
     {"max-logprobs long-prefill-token-threshold", "as in vLLM"},

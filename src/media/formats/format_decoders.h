@@ -47,9 +47,6 @@ class AllocationWatch {
 
 Error unsupported_image(std::string_view format, std::string_view expected, std::string_view found);
 
-/// All black.
-RgbImage make_image(const ImageSize& size);
-
 /// A colour that stands for transparency; the low 8 bits of each part count. transformers blends
 /// what Pillow still marks so with white.
 using TransparentKey = std::array<int, 3>;

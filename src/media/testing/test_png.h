@@ -10,12 +10,9 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "media/testing/test_bytes.h"
 
 namespace nibble {
-
-inline std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 inline std::string big_endian(uint32_t value) {
   std::string text;

@@ -1,10 +1,8 @@
-// Spawning and watching. posix_spawn is safe beside other threads and takes no copy of this
-// process's memory.
+// Pipes, and the reasons to end the program at their other end.
 #include "media/video/tool_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +15,8 @@
 #include <cstring>
 #include <optional>
 #include <utility>
+
+#include "base/child_process.h"
 
 namespace nibble {
 namespace {
@@ -57,7 +57,7 @@ class Child {
   }
 
   /// Its status once it has ended.
-  std::optional<int> ended() {
+  std::optional<int> ended() const {
     // The number stays its own, for kill(), until it is waited for: look without taking it.
     siginfo_t state = {};
     if (::waitid(P_PID, static_cast<id_t>(pid_), &state, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -69,38 +69,6 @@ class Child {
  private:
   pid_t pid_;
 };
-
-/// Returns the number of a process in a group of its own.
-Result<pid_t> spawn(const ToolCommand& command, int input, int output, int complaints) {
-  std::string path_word = concat("PATH=", command.path), locale = "LC_ALL=C";
-  std::array<char*, 3> environment = {path_word.data(), locale.data(), nullptr};
-  std::vector<char*> arguments;
-  for (const std::string& word : command.words)
-    arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, complaints, STDERR_FILENO);
-  ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-  posix_spawnattr_t how;
-  ::posix_spawnattr_init(&how);
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::posix_spawnattr_setsigmask(&how, &signals);
-  ::sigaddset(&signals, SIGPIPE);
-  ::posix_spawnattr_setsigdefault(&how, &signals);
-  ::posix_spawnattr_setpgroup(&how, 0);
-  ::posix_spawnattr_setflags(
-      &how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  pid_t made = -1;
-  errno = ::posix_spawn(&made, arguments[0], &files, &how, arguments.data(), environment.data());
-  ::posix_spawnattr_destroy(&how);
-  ::posix_spawn_file_actions_destroy(&files);
-  if (errno != 0) return failed(concat(command.words[0], " cannot be started"));
-  return made;
-}
 
 /// The reasons to end a running program.
 struct Watch {
@@ -200,7 +168,18 @@ Result<ToolEnd> run_tool(const ToolCommand& command, int input, const ToolLimits
                          const ToolSink& sink, const std::function<bool()>& cancelled) {
   Pipe output = TRY(make_pipe());
   Pipe complaints = TRY(make_pipe());
-  Child child(TRY(spawn(command, input, output.to.number(), complaints.to.number())));
+  const StartedProcess started = start_process(
+      {.words = command.words,
+       .program = {},
+       .input = input,
+       .output = output.to.number(),
+       .errors = complaints.to.number(),
+       .environment = std::vector{concat("PATH=", command.path), std::string("LC_ALL=C")}});
+  if (started.error != 0) {
+    errno = started.error;
+    return failed(concat(command.words[0], " cannot be started"));
+  }
+  const Child child(started.number);
   output.to.reset();
   complaints.to.reset();
   Watch watch{limits, cancelled, Clock::now() + std::chrono::milliseconds(limits.wall_ms_max)};

@@ -2,6 +2,7 @@
 #include "media/video/video_decoder.h"
 
 #include <csignal>
+#include <new>
 #include <optional>
 
 #include "media/video/ppm_stream.h"
@@ -26,8 +27,21 @@ void add(Words& words, std::initializer_list<std::string_view> more) {
   words.insert(words.end(), more.begin(), more.end());
 }
 
+/// ffmpeg goes on where it can after this, and its exit status need not tell.
+bool lacked_memory(const ToolEnd& end) {
+  return end.complaint.find("Cannot allocate memory") != std::string::npos;
+}
+
+Error too_little_memory(const VideoLimits& limits) {
+  return make_error(ErrorCode::no_memory, {"video",
+                                           concat("enough memory to decode it, of at most ",
+                                                  limits.memory_bytes_max >> 20, " MiB"),
+                                           "too little", "send a smaller one or fewer at once"});
+}
+
 Error ended_badly(const ToolEnd& end, const VideoLimits& limits) {
   constexpr int kSignals = 128;
+  if (lacked_memory(end)) return too_little_memory(limits);
   if (end.status == kSignals + SIGXCPU || end.status == kSignals + SIGKILL)
     return make_error(ErrorCode::invalid_argument,
                       {"video",
@@ -94,25 +108,22 @@ Result<VideoFacts> VideoDecoder::count(const Input& input, const char* how) cons
 }
 
 Result<VideoFacts> VideoDecoder::probe(std::span<const std::byte> bytes,
-                                       const std::function<bool()>& cancelled) const {
+                                       const std::function<bool()>& cancelled) const try {
   return count(TRY(Input::of(bytes, limits_, cancelled)), "-count_packets");
+} catch (const std::bad_alloc&) {
+  return too_little_memory(limits_);
 }
 
-/// Fewer frames than were asked for are possible; then the patches are of no use and left empty.
-Result<PreparedVideo> VideoDecoder::decode(const Input& input, const VideoFacts& facts,
-                                           const VideoProcessor& processor) const {
-  PreparedVideo video{.frames = TRY(sampled_frames(facts.frames, facts.fps, processor))};
-  const int64_t wanted = std::ssize(video.frames);
-  if (wanted > limits_.frames_max)
-    return make_error(ErrorCode::invalid_argument,
-                      {"video", concat("at most ", limits_.frames_max, " frames taken"),
-                       concat(wanted), "ask for a lower fps or fewer frames"});
-  video.times = frame_times(video.frames, facts.fps, processor.frame.temporal);
+/// Fewer frames than were asked for are possible; then there are no patches.
+Result<std::vector<ImagePatches>> VideoDecoder::decode(const Input& input,
+                                                       const VideoOutline& outline,
+                                                       const VideoProcessor& processor) const {
+  const int64_t wanted = std::ssize(outline.frames);
   Words words = {programs_.ffmpeg(), "-nostdin", "-threads", "2"};
   const Words options = input.options(limits_, kDecoders);
   words.insert(words.end(), options.begin(), options.end());
   add(words, {"-i", kInput, "-map", "0:V:0", "-an", "-sn", "-dn", "-vf",
-              select_filter(video.frames), "-fps_mode", "passthrough", "-f", "image2pipe", "-c:v",
+              select_filter(outline.frames), "-fps_mode", "passthrough", "-f", "image2pipe", "-c:v",
               "ppm", "-pix_fmt", "rgb24", "pipe:1"});
   std::optional<VideoCutter> cutter;
   PpmStream frames(limits_.pixels_max, [&](const RgbImage& frame) -> Result<void> {
@@ -126,23 +137,38 @@ Result<PreparedVideo> VideoDecoder::decode(const Input& input, const VideoFacts&
       [&](std::span<const std::byte> data) { return frames.add(data); }, input.cancelled));
   if (end.status != 0) return ended_badly(end, limits_);
   TRY(frames.finish());
-  if (cutter && cutter->taken() == wanted) video.patches = TRY(std::move(*cutter).finish());
-  return video;
+  if (cutter && cutter->taken() == wanted) return std::move(*cutter).finish();
+  if (lacked_memory(end)) return too_little_memory(limits_);
+  return std::vector<ImagePatches>();
 }
 
+/// Packets are counted quickly; some are no frames (edit lists, VP8's hidden ones), and then the
+/// frames are counted by decoding.
 Result<PreparedVideo> VideoDecoder::prepare(std::span<const std::byte> bytes,
                                             const VideoProcessor& processor,
-                                            const std::function<bool()>& cancelled) const {
+                                            const VideoJudge& judge,
+                                            const std::function<bool()>& cancelled) const try {
   const Input input = TRY(Input::of(bytes, limits_, cancelled));
-  // Packets are counted quickly; some are no frames (edit lists, VP8's hidden ones), and then the
-  // frames are counted by decoding.
   for (const char* how : {"-count_packets", "-count_frames"}) {
     const VideoFacts facts = TRY(count(input, how));
-    PreparedVideo video = TRY(decode(input, facts, processor));
-    if (!video.patches.levels.empty()) return video;
+    PreparedVideo video{.outline =
+                            TRY(outline_video(facts.size, facts.frames, facts.fps, processor))};
+    if (const int64_t taken = std::ssize(video.outline.frames); taken > limits_.frames_max)
+      return make_error(ErrorCode::invalid_argument,
+                        {"video", concat("at most ", limits_.frames_max, " frames taken"),
+                         concat(taken), "ask for a lower fps or fewer frames"});
+    if (judge) TRY(judge(video.outline));
+    video.patches = TRY(decode(input, video.outline, processor));
+    if (video.patches.empty()) continue;
+    const ImageGrid& first = video.patches.front().grid;
+    if (first.h == video.outline.grid.h && first.w == video.outline.grid.w) return video;
+    return make_error(ErrorCode::corrupt, {"video", "frames of the size that the file says",
+                                           "another size", "encode it again"});
   }
   return make_error(ErrorCode::corrupt, {"video", "as many frames as the file counts", "fewer",
                                          "check the file, or encode it again"});
+} catch (const std::bad_alloc&) {
+  return too_little_memory(limits_);
 }
 
 }  // namespace nibble

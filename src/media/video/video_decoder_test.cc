@@ -7,68 +7,20 @@
 
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <thread>
 
+#include "media/testing/fake_programs.h"
+#include "media/testing/test_bytes.h"
 #include "media/video/tool_process.h"
-#include "testing/test_files.h"
 
 namespace nibble {
 namespace {
 
-using std::string_literals::operator""s;
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
-const std::string kFile =
-    "\0\0\0\x18"
-    "ftypisom: the bytes of a video"s;
-
-std::string stream(std::string_view members) {
-  return concat(R"({"streams":[{)", members, R"(}],"format":{"duration":"2.5"}})");
-}
-
-const std::string kFiveFrames =
-    stream(R"("width":32,"height":32,"avg_frame_rate":"2/1","nb_read_packets":"5")");
-
-/// A folder with an ffprobe and an ffmpeg that are these scripts.
-class FakePrograms {
- public:
-  FakePrograms(std::string_view ffprobe, std::string_view ffmpeg) {
-    put("ffprobe", ffprobe);
-    put("ffmpeg", ffmpeg);
-  }
-  VideoDecoder decoder(const VideoLimits& limits = {},
-                       VideoIsolation isolation = VideoIsolation::limits) const {
-    const std::string path = concat(folder_.path().string(), ":/usr/local/bin:/usr/bin:/bin");
-    auto found = VideoPrograms::find(path, limits, isolation);
-    CHECK(found.ok(), found.error().message);
-    return {std::move(found).value(), limits};
-  }
-  std::filesystem::path operator/(std::string_view name) const { return folder_ / name; }
-
- private:
-  void put(std::string_view name, std::string_view script) {
-    const auto file = folder_ / name;
-    write_test_file(file, concat("#!/bin/sh\n[ \"$1\" != -version ] || exit 0\n", script, "\n"));
-    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
-  }
-  TemporaryFolder folder_;
-};
-
-std::string answer(std::string_view json) { return concat("echo '", json, "'"); }
-
-/// Writes so many grey frames of 32 x 32.
-std::string frames(int count) {
-  return concat("i=0; while [ $i -lt ", count,
-                " ]; do printf 'P6\\n32 32\\n255\\n'; head -c 3072 /dev/zero | tr '\\0' 'd';"
-                " i=$((i+1)); done");
-}
-
 Result<PreparedVideo> prepare(const VideoDecoder& decoder,
                               const std::function<bool()>& cancelled = nullptr) {
-  return decoder.prepare(bytes_of(kFile), VideoProcessor{.frame = {.patch = 16}}, cancelled);
+  return decoder.prepare(bytes_of(fake_mp4()), VideoProcessor{.frame = {.patch = 16}}, nullptr,
+                         cancelled);
 }
 
 std::string refusal(const Result<PreparedVideo>& video) {
@@ -78,14 +30,19 @@ std::string refusal(const Result<PreparedVideo>& video) {
 TEST(VideoDecoder, GivesTheProgramsTheFileAndTakesTheirFrames) {
   const std::string whole =
       "[ \"$(tail -c 20 /proc/self/fd/0)\" = 'the bytes of a video' ] || exit 9; ";
-  const FakePrograms programs(whole + answer(kFiveFrames), whole + frames(5));
+  const FakePrograms programs(whole + echoing(five_frames()), whole + writing_frames(5));
   for (const auto isolation : {VideoIsolation::bubblewrap, VideoIsolation::limits}) {
     const auto video = prepare(programs.decoder({}, isolation));
     ASSERT_TRUE(video.ok()) << video.error().message;
-    EXPECT_EQ(video.value().frames, (std::vector<int64_t>{0, 1, 2, 3, 4}));
-    EXPECT_EQ(video.value().times, (std::vector<double>{0.25, 1.25, 2}));
-    EXPECT_EQ(video.value().patches.grid.t, 3);
-    for (const uint8_t level : video.value().patches.levels) ASSERT_EQ(level, 'd');
+    const VideoOutline& outline = video.value().outline;
+    EXPECT_EQ(outline.frames, (std::vector<int64_t>{0, 1, 2, 3, 4}));
+    EXPECT_EQ(outline.times, (std::vector<double>{0.25, 1.25, 2}));
+    EXPECT_EQ(outline.grid.t, 3);
+    ASSERT_EQ(video.value().patches.size(), 3U);
+    for (const ImagePatches& step : video.value().patches) {
+      EXPECT_EQ(step.grid, (ImageGrid{1, outline.grid.h, outline.grid.w}));
+      for (const uint8_t level : step.levels) ASSERT_EQ(level, 'd');
+    }
   }
 }
 
@@ -108,20 +65,20 @@ TEST(VideoDecoder, LimitsThePrograms) {
 
 TEST(VideoDecoder, CountsByDecodingWhenPacketsAreNoFrames) {
   const std::string four =
-      stream(R"("width":32,"height":32,"avg_frame_rate":"2/1","nb_read_frames":"4")");
-  const std::string counts = concat("case \"$*\" in *-count_frames*) ", answer(four), " ;; *) ",
-                                    answer(kFiveFrames), " ;; esac");
-  const auto video = prepare(FakePrograms(counts, frames(4)).decoder());
+      probe_answer(R"("width":32,"height":32,"avg_frame_rate":"2/1","nb_read_frames":"4")");
+  const std::string counts = concat("case \"$*\" in *-count_frames*) ", echoing(four), " ;; *) ",
+                                    echoing(five_frames()), " ;; esac");
+  const auto video = prepare(FakePrograms(counts, writing_frames(4)).decoder());
   ASSERT_TRUE(video.ok()) << video.error().message;
-  EXPECT_EQ(video.value().frames.size(), 4U);
-  EXPECT_EQ(refusal(prepare(FakePrograms(counts, frames(3)).decoder())),
+  EXPECT_EQ(video.value().outline.frames.size(), 4U);
+  EXPECT_EQ(refusal(prepare(FakePrograms(counts, writing_frames(3)).decoder())),
             "video: expected as many frames as the file counts, found fewer; check the file, or "
             "encode it again");
 }
 
 TEST(VideoDecoder, RefusesWhatTheProgramsMustNotSay) {
   const std::pair<std::string, const char*> cases[] = {
-      {frames(6), "frames of a video: expected 5, found more"},
+      {writing_frames(6), "frames of a video: expected 5, found more"},
       {"yes", "decoded video: expected a PPM frame, found another header"},
       {"head -c 99 /dev/zero", "decoded video: expected a PPM frame, found a longer header"},
       {"printf 'P6\\n9999999 9\\n255\\n'", "decoded video: expected a PPM frame, found another he"},
@@ -132,11 +89,69 @@ TEST(VideoDecoder, RefusesWhatTheProgramsMustNotSay) {
        "video: expected a file that ffmpeg can read, found no picture; check the file"},
       {"exit 3", "video: expected a file that ffmpeg can read, found exit status 3"},
       {"kill -XCPU $$", "video: expected decoding within 60 s of processor time and 4096 MiB"},
+      {"printf 'P6\\n64 32\\n255\\n'; head -c 6144 /dev/zero; exit 3",
+       "video: expected a file that ffmpeg can read, found exit status 3"},
   };
   for (const auto& [script, words] : cases) {
-    const FakePrograms programs(answer(kFiveFrames), script);
+    const FakePrograms programs(echoing(five_frames()), script);
     EXPECT_EQ(refusal(prepare(programs.decoder())).substr(0, std::strlen(words)), words);
   }
+}
+
+/// ffmpeg says so on its way, whatever its exit status and what it wrote.
+TEST(VideoDecoder, ThatLackedMemoryIsNoDamage) {
+  const std::string lacks = "echo 'Error submitting a packet: Cannot allocate memory' >&2; ";
+  for (const std::string& script :
+       {lacks + "exit 1", lacks + writing_frames(3), lacks + writing_frames(3) + "; exit 69"}) {
+    const auto video = prepare(FakePrograms(echoing(five_frames()), script).decoder());
+    ASSERT_FALSE(video.ok()) << script;
+    EXPECT_EQ(video.error().code, ErrorCode::no_memory);
+    EXPECT_EQ(video.error().message,
+              "video: expected enough memory to decode it, of at most 4096 MiB, found too little; "
+              "send a smaller one or fewer at once");
+  }
+  const auto counted = prepare(FakePrograms(lacks + "exit 1", "").decoder());
+  ASSERT_FALSE(counted.ok());
+  EXPECT_EQ(counted.error().code, ErrorCode::no_memory);
+  EXPECT_TRUE(prepare(FakePrograms(echoing(five_frames()), lacks + writing_frames(5)).decoder())
+                  .ok());  // it had enough in the end
+}
+
+TEST(VideoDecoder, IsJudgedBeforeItIsDecoded) {
+  const FakePrograms programs(echoing(five_frames()), ": > \"$(dirname \"$0\")/decoded\"");
+  VideoOutline seen;
+  const VideoJudge refuse = [&](const VideoOutline& outline) -> Result<void> {
+    seen = outline;
+    return make_error(ErrorCode::no_space, {.what = "no"});
+  };
+  const auto video = programs.decoder().prepare(
+      bytes_of(fake_mp4()), VideoProcessor{.frame = {.patch = 16}}, refuse, nullptr);
+  EXPECT_EQ(refusal(video), "no");
+  EXPECT_EQ(seen.frames.size(), 5U);
+  EXPECT_EQ(seen.grid.t, 3);
+  EXPECT_EQ(seen.patch_bytes, seen.grid.patches() * 1536);
+  EXPECT_EQ(seen.step_tokens, seen.grid.h * seen.grid.w / 4);
+  EXPECT_FALSE(std::filesystem::exists(programs / "decoded"));
+}
+
+TEST(VideoDecoder, LacksMemoryItself) {
+  const FakePrograms programs(echoing(five_frames()), writing_frames(5));
+  const VideoJudge lacks = [](const VideoOutline&) -> Result<void> { throw std::bad_alloc(); };
+  const auto video = programs.decoder().prepare(
+      bytes_of(fake_mp4()), VideoProcessor{.frame = {.patch = 16}}, lacks, nullptr);
+  ASSERT_FALSE(video.ok());
+  EXPECT_EQ(video.error().code, ErrorCode::no_memory);
+}
+
+TEST(VideoDecoder, HoldsBytesAndFramesToTheirLimits) {
+  const FakePrograms programs(echoing(five_frames()), writing_frames(5));
+  const auto size = fake_mp4().size();
+  for (const size_t most : {size - 1, size, size + 1})
+    EXPECT_EQ(prepare(programs.decoder({.encoded_bytes_max = most})).ok(), most >= size) << most;
+  for (const int most : {4, 5, 6})
+    EXPECT_EQ(prepare(programs.decoder({.frames_max = most})).ok(), most >= 5) << most;
+  EXPECT_EQ(refusal(prepare(programs.decoder({.frames_max = 4}))),
+            "video: expected at most 4 frames taken, found 5; ask for a lower fps or fewer frames");
 }
 
 /// The programs go on, and a child of theirs would leave a mark.
@@ -156,15 +171,6 @@ TEST(VideoDecoder, KillsProgramsThatLastAndWhatTheyStarted) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   EXPECT_FALSE(std::filesystem::exists(programs / "mark"));
-}
-
-TEST(VideoDecoder, SaysWhichProgramIsMissing) {
-  const TemporaryFolder empty;
-  const auto found = VideoPrograms::find(empty.path().string(), {});
-  ASSERT_FALSE(found.ok());
-  EXPECT_EQ(found.error().message,
-            "video: expected ffmpeg and ffprobe (5.1 or newer) in PATH, found no ffmpeg; install "
-            "package ffmpeg, and util-linux for prlimit and setpriv");
 }
 
 TEST(RunTool, CountsTheTimeOfTheProgramAlone) {

@@ -5,6 +5,8 @@
 
 #include <span>
 
+#include "media/testing/fake_programs.h"
+#include "media/testing/test_bytes.h"
 #include "media/video/ppm_stream.h"
 #include "media/video/video_format.h"
 
@@ -12,14 +14,6 @@ namespace nibble {
 namespace {
 
 using std::string_literals::operator""s;
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
-std::string stream(std::string_view members) {
-  return concat(R"({"streams":[{)", members, R"(}],"format":{"duration":"2.5"}})");
-}
 
 TEST(VideoFormat, IsToldByContent) {
   const std::pair<std::string, const char*> cases[] = {
@@ -59,23 +53,24 @@ std::string facts_of(std::string_view json, const VideoLimits& limits = {}) {
 
 TEST(VideoProbe, ReadsRatesCountsAndRotation) {
   const std::string size = R"("width":640,"height":360,"nb_read_packets":"50",)";
-  EXPECT_EQ(facts_of(stream(size + R"("avg_frame_rate":"25/1","r_frame_rate":"50/1")")),
+  EXPECT_EQ(facts_of(probe_answer(size + R"("avg_frame_rate":"25/1","r_frame_rate":"50/1")")),
             "640x360 50 at 25");
-  EXPECT_EQ(facts_of(stream(size + R"("avg_frame_rate":"0/0","r_frame_rate":"90/1")")),
+  EXPECT_EQ(facts_of(probe_answer(size + R"("avg_frame_rate":"0/0","r_frame_rate":"90/1")")),
             "640x360 50 at 20");
   EXPECT_EQ(facts_of(concat(R"({"streams":[{)", size, R"("r_frame_rate":"10/1"}]})")),
             "640x360 50 at 10");
   EXPECT_EQ(facts_of(concat(R"({"streams":[{)", size, R"("r_frame_rate":"90000/1"}]})")),
             "640x360 50 at 24");
   for (const int degrees : {90, -90, 270, 180, 45})
-    EXPECT_EQ(facts_of(stream(concat(size, R"("side_data_list":[{},{"rotation":)", degrees, "}]"))),
-              degrees % 180 == 0 || degrees == 45 ? "640x360 50 at 20" : "360x640 50 at 20");
+    EXPECT_EQ(
+        facts_of(probe_answer(concat(size, R"("side_data_list":[{},{"rotation":)", degrees, "}]"))),
+        degrees % 180 == 0 || degrees == 45 ? "640x360 50 at 20" : "360x640 50 at 20");
 }
 
 TEST(VideoProbe, RefusesWhatIsBeyondALimit) {
   const auto of = [](int width, int height, int packets) {
-    return stream(concat(R"("width":)", width, R"(,"height":)", height, R"(,"nb_read_packets":")",
-                         packets, R"(","avg_frame_rate":"10/1")"));
+    return probe_answer(concat(R"("width":)", width, R"(,"height":)", height,
+                               R"(,"nb_read_packets":")", packets, R"(","avg_frame_rate":"10/1")"));
   };
   const VideoLimits limits{.pixels_max = 10'000, .edge_max = 200, .seconds_max = 10};
   EXPECT_EQ(facts_of(of(100, 100, 100), limits), "100x100 100 at 10");
@@ -89,7 +84,7 @@ TEST(VideoProbe, RefusesWhatIsBeyondALimit) {
       "video: expected at least one frame, found none that can be decoded; check the file";
   EXPECT_EQ(facts_of(of(100, 100, 0), limits), none);
   EXPECT_EQ(facts_of(of(0, 100, 1), limits), none);
-  EXPECT_EQ(facts_of(stream(R"("width":"3","height":3)"), limits), none);
+  EXPECT_EQ(facts_of(probe_answer(R"("width":"3","height":3)"), limits), none);
   EXPECT_EQ(facts_of(R"({"streams":[]})"),
             "video: expected a video stream, found none (sound or data alone); send a video");
   for (const char* json : {"{}", "[]", "1", R"({"streams":{}})"})

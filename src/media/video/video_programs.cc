@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <new>
+#include <utility>
 
 namespace nibble {
 namespace {
@@ -15,6 +18,7 @@ using Words = std::vector<std::string>;
 constexpr int kProcessesMax = 128;  // processes of a user namespace, threads among them
 constexpr int kFilesMax = 64;
 constexpr int kTryMs = 20'000;
+constexpr int64_t kVersionBytesMax = 64 << 10;
 
 /// The first executable file of this name in folders as $PATH has them; empty if there is none.
 std::string program(std::string_view path, std::string_view name) {
@@ -36,6 +40,26 @@ Error missing(std::string_view found) {
                      "install package ffmpeg, and util-linux for prlimit and setpriv"});
 }
 
+/// The age of each program is told by its libavcodec: builds from source say no version of ffmpeg.
+Result<void> check_versions(std::string_view text) {
+  constexpr std::string_view kLibrary = "libavcodec ";
+  constexpr std::pair kLeast(59, 37);  // of ffmpeg 5.1
+  int programs = 0;
+  while (text.find(kLibrary) != text.npos) {  // "libavcodec     59. 37.100 / 59. 37.100"
+    text.remove_prefix(text.find(kLibrary) + kLibrary.size());
+    std::pair found(0, 0);
+    for (int* part : {&found.first, &found.second}) {
+      text.remove_prefix(std::min(text.find_first_not_of(" ."), text.size()));
+      std::from_chars(text.data(), text.data() + text.size(), *part);
+      text.remove_prefix(std::min(text.find('.'), text.size()));
+    }
+    if (found < kLeast)
+      return missing(concat("an older one, of libavcodec ", found.first, ".", found.second));
+    ++programs;
+  }
+  return programs == 2 ? Result<void>() : missing("programs that do not say their version");
+}
+
 void add(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
 
 /// The programs see /usr, where they lie, what the loader of libraries needs, and nothing else.
@@ -55,7 +79,7 @@ Words bubblewrap(const std::string& bwrap, const Words& programs) {
 }  // namespace
 
 Result<VideoPrograms> VideoPrograms::find(std::string_view path, const VideoLimits& limits,
-                                          VideoIsolation strongest) {
+                                          VideoIsolation strongest) try {
   VideoPrograms programs;
   programs.path_ = path;
   programs.ffmpeg_ = program(path, "ffmpeg");
@@ -66,6 +90,8 @@ Result<VideoPrograms> VideoPrograms::find(std::string_view path, const VideoLimi
     if (isolation >= strongest && programs.use(isolation, limits).ok()) return programs;
   TRY(programs.use(VideoIsolation::limits, limits));
   return programs;
+} catch (const std::bad_alloc&) {
+  return make_error(ErrorCode::no_memory, {.what = "looking for ffmpeg"});
 }
 
 Result<void> VideoPrograms::use(VideoIsolation isolation, const VideoLimits& limits) {
@@ -108,7 +134,7 @@ Result<ToolEnd> VideoPrograms::run(const Words& words, int input, const ToolLimi
   return run_tool({all, path_}, input, limits, sink, cancelled);
 }
 
-/// Both programs start, and they can read their standard input by its name.
+/// Both programs start, are new enough, and can read their standard input by its name.
 Result<void> VideoPrograms::try_out() const {
   const std::string_view word = "nibble";
   const Descriptor file = TRY(sealed_memory_file(std::as_bytes(std::span(word))));
@@ -117,12 +143,13 @@ Result<void> VideoPrograms::try_out() const {
     output.append(reinterpret_cast<const char*>(data.data()), data.size());
     return {};
   };
-  const char* script =
-      "head -c 6 /proc/self/fd/0 && \"$0\" -version >/dev/null && \"$1\" -version >/dev/null";
-  const ToolEnd end = TRY(run({"/bin/sh", "-c", script, ffmpeg_, ffprobe_}, file.number(),
-                              {.wall_ms_max = kTryMs, .output_bytes_max = 4096}, keep, nullptr));
-  if (end.status == 0 && output == word) return {};
-  return missing(concat("programs that do not run: ", last_words(end.complaint)));
+  const char* script = "head -c 6 /proc/self/fd/0 && \"$0\" -version && \"$1\" -version";
+  const ToolEnd end =
+      TRY(run({"/bin/sh", "-c", script, ffmpeg_, ffprobe_}, file.number(),
+              {.wall_ms_max = kTryMs, .output_bytes_max = kVersionBytesMax}, keep, nullptr));
+  if (end.status != 0 || !output.starts_with(word))
+    return missing(concat("programs that do not run: ", last_words(end.complaint)));
+  return check_versions(output);
 }
 
 std::string last_words(std::string_view complaint) {

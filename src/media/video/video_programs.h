@@ -1,5 +1,5 @@
-// The system's ffmpeg and ffprobe behind walls: limits of time, memory, files and processes, and no
-// network and no files of the system where that can be had.
+// The system's ffmpeg and ffprobe behind walls: limits of time, memory and files, and no network
+// and no files of the system where that can be had (VideoIsolation).
 #pragma once
 
 #include <functional>
@@ -14,18 +14,18 @@
 namespace nibble {
 
 /// How far the programs are kept from the system, strongest first. In every case the limits of
-/// VideoLimits hold and they are killed with the thread that waits for them.
+/// VideoLimits hold, and the programs are killed with the thread that waits for them.
 enum class VideoIsolation {
-  bubblewrap,  // bwrap: no network, no files but the programs' own and libraries, no processes
-  no_network,  // unshare: a network without interfaces
-  limits       // neither may make namespaces here
+  bubblewrap,  // bwrap: no network, no files but /usr and what programs need, no other processes
+  no_network,  // unshare: a network without interfaces; the files of the system can be read
+  limits       // neither works here: network and files are in reach
 };
 
 class VideoPrograms {
  public:
   /// Looks for the programs in `path`, folders as $PATH has them, and tries the isolations from
   /// `strongest` on until one works.
-  /// Errors: unsupported if a program is missing or does not run.
+  /// Errors: unsupported if a program is missing, older than 5.1, or does not run; no_memory.
   static Result<VideoPrograms> find(std::string_view path, const VideoLimits& limits,
                                     VideoIsolation strongest = VideoIsolation::bubblewrap);
 

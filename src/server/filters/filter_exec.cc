@@ -3,7 +3,6 @@
 // ever longer pauses; what it was asked by then has failed.
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -15,9 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/child_process.h"
 #include "server/filters/output_filter.h"
-
-extern char** environ;
 
 namespace nibble {
 
@@ -42,32 +40,19 @@ Result<Child> start_child(const std::vector<std::string>& words) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return make_error(ErrorCode::io, {.what = "a socket for an exec filter cannot be made"});
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_adddup2(&files, ends[1], 0);
-  ::posix_spawn_file_actions_adddup2(&files, ends[1], 1);
-  ::posix_spawn_file_actions_addclosefrom_np(&files, 3);
-  // A group of its own: Ctrl-C is for the server, which still needs it for what it finishes.
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  Child child{.pid = -1, .socket = ends[0]};
-  const int failed =
-      ::posix_spawnp(&child.pid, arguments[0], &files, &attributes, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&files);
-  ::posix_spawnattr_destroy(&attributes);
+  const StartedProcess started =
+      start_process({.words = words, .program = {}, .input = ends[1], .output = ends[1]});
   ::close(ends[1]);
-  if (failed == 0) {
+  const Child child{.pid = started.number, .socket = ends[0]};
+  if (started.error == 0) {
     ::fcntl(child.socket, F_SETFL, ::fcntl(child.socket, F_GETFL) | O_NONBLOCK);
     return child;
   }
   ::close(ends[0]);
-  return make_error(ErrorCode::not_found, {.what = concat("the program of exec:", words[0]),
-                                           .expected = "a program that can be started",
-                                           .found = std::generic_category().message(failed)});
+  return make_error(ErrorCode::not_found,
+                    {.what = concat("the program of exec:", words[0]),
+                     .expected = "a program that can be started",
+                     .found = std::generic_category().message(started.error)});
 }
 
 class ExecFilter final : public OutputFilter {

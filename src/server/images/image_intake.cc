@@ -3,13 +3,15 @@
 
 #include <algorithm>
 
-#include "media/data_url.h"
 #include "media/image_patches.h"
 #include "media/processor_request.h"
+#include "server/images/media_bytes.h"
 
 namespace nibble {
 
 namespace {
+
+constexpr std::string_view kExample = "data:image/png;base64,...";
 
 /// The patches of a picture and the memory that they have.
 struct HeldPatches {
@@ -17,11 +19,6 @@ struct HeldPatches {
   ByteBudget::Share share;
   MediaPatches patches;
 };
-
-/// The bytes that the patches of an image take.
-int64_t patch_bytes(const MeasuredImage& image) {
-  return image.grid.patches() * image.processor.patch_values();
-}
 
 ApiError refused(size_t index, const Error& error) {
   ApiError refusal = image_error({.what = concat(image_name(index), ": ", error.message)});
@@ -39,31 +36,17 @@ Result<ImageProcessor> by_detail(const ImageProcessor& asked, ImageDetail detail
 
 ImageIntake::ImageIntake(ImageIntakeOptions options)
     : options_(std::move(options)),
-      memory_(std::make_shared<ByteBudget>(options_.memory_bytes_max)) {}
-
-Result<std::vector<std::byte>> ImageIntake::bytes_of(
-    const SentImage& image, ImageFetcher::Clock::time_point deadline) const {
-  const size_t bytes_max = options_.limits.encoded_bytes_max;
-  const ImagePlace place = place_of_image(image.url);
-  if (place == ImagePlace::inside) return parse_data_url(image.url, bytes_max);
-  if (place == ImagePlace::other || !options_.fetcher)
-    return make_error(
-        ErrorCode::invalid_argument,
-        {.what = "its url",
-         .expected = "data:image/png;base64,...",
-         .found = place == ImagePlace::remote ? "an address, and this server fetches nothing"
-                                              : "another form",
-         .advice = "send the image itself, or start the server with "
-                   "--allowed-media-domains"});
-  const std::string body = TRY(options_.fetcher->fetch(image.url, bytes_max, deadline));
-  const auto bytes = std::as_bytes(std::span(body));
-  return std::vector<std::byte>(bytes.begin(), bytes.end());
-}
+      memory_(std::make_shared<ByteBudget>(options_.memory_bytes_max)),
+      videos_(options_.videos, {.frames = options_.limits,
+                                .tokens_max = options_.tokens_max,
+                                .memory = memory_,
+                                .fetcher = options_.fetcher}) {}
 
 Result<MeasuredImage> ImageIntake::measure_one(const SentImage& image, const ImageProcessor& asked,
                                                ImageFetcher::Clock::time_point deadline) const {
   MeasuredImage measured;
-  measured.bytes = TRY(bytes_of(image, deadline));
+  measured.bytes = TRY(media_bytes(image.url, options_.limits.encoded_bytes_max,
+                                   options_.fetcher.get(), deadline, kExample));
   measured.processor = TRY(by_detail(asked, image.detail));
   const ImageSize size = TRY(read_image_size(measured.bytes, options_.limits));
   measured.grid = TRY(grid_of(size, measured.processor));
@@ -99,9 +82,10 @@ std::variant<std::vector<MeasuredImage>, ApiError> ImageIntake::measure(
 
 Result<PreparedImage> ImageIntake::prepare_one(const MeasuredImage& image) const {
   auto held = std::make_shared<HeldPatches>(memory_);
-  if (!held->share.grow_to(static_cast<size_t>(patch_bytes(image))))
-    return make_error(ErrorCode::no_space, {.what = "the images of other requests take all memory "
-                                                    "for images; try again later"});
+  if (!held->share.grow_to(static_cast<size_t>(image.patch_bytes())))
+    return make_error(ErrorCode::no_space,
+                      {.what = "the images and videos of other requests take all "
+                               "memory for them; try again later"});
   const RgbImage pixels = TRY(decode_image(image.bytes, options_.limits));
   ImagePatches cut = TRY(prepare_image(pixels, image.processor));
   if (cut.grid != image.grid)
@@ -117,7 +101,7 @@ Result<PreparedImage> ImageIntake::prepare_one(const MeasuredImage& image) const
 std::variant<std::vector<PreparedImage>, ApiError> ImageIntake::prepare(
     std::span<const MeasuredImage> images) const {
   int64_t bytes = 0;
-  for (const MeasuredImage& image : images) bytes += patch_bytes(image);
+  for (const MeasuredImage& image : images) bytes += image.patch_bytes();
   if (static_cast<size_t>(bytes) > options_.memory_bytes_max)
     return image_error({.what = "the pixels of a request's images",
                         .expected = concat("at most ", options_.memory_bytes_max, " bytes"),
@@ -135,7 +119,7 @@ std::variant<std::vector<PreparedImage>, ApiError> ImageIntake::prepare(
 }
 
 ImageIntake::Counts ImageIntake::counts() const {
-  return {.images = images_, .held_bytes = memory_->taken()};
+  return {.images = images_, .videos = videos_.prepared(), .held_bytes = memory_->taken()};
 }
 
 }  // namespace nibble

@@ -19,7 +19,7 @@ std::chrono::local_seconds local_now() {
   return std::chrono::local_seconds(std::chrono::seconds(::timegm(&fields)));
 }
 
-/// Content is a string, null, or a list of text parts and of images that take_images() has left.
+/// Content is a string, null, or a list of text parts and of words that take_media() has left.
 void check_content(FieldReader& fields, const Json& message, size_t index, ImageParts images) {
   const Json* content = message.find("content");
   if (content == nullptr || content->is_null() || content->is_string()) return;
@@ -35,13 +35,13 @@ void check_content(FieldReader& fields, const Json& message, size_t index, Image
     const Json* text = part.find("text");
     const bool is_text = (name == "text" || name == "input_text" || name == "output_text") &&
                          text != nullptr && text->is_string();
-    if (is_text || (images == ImageParts::kept && name == "image")) continue;
+    if (is_text || (images == ImageParts::kept && (name == "image" || name == "video"))) continue;
     if (named && name != "text")
-      return fields.refuse(
-          "messages",
-          {.what =
-               concat(where, ": parts of type ", shown(*type), " are not supported by this server"),
-           .advice = images == ImageParts::kept ? "send text and images" : "send text only"});
+      return fields.refuse("messages",
+                           {.what = concat(where, ": parts of type ", shown(*type),
+                                           " are not supported by this server"),
+                            .advice = images == ImageParts::kept ? "send text, images and videos"
+                                                                 : "send text only"});
     return fields.refuse("messages", {.what = where,
                                       .expected = "parts {\"type\": \"text\", \"text\": \"...\"}",
                                       .found = shown(part)});

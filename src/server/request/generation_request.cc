@@ -171,9 +171,9 @@ OpenedBody open_fields(Api api, Json body, const ServedModel& model, AskedFields
   opened.fields = std::move(std::get<Json>(translated));
   if (opened.profile != nullptr) apply_profile(*opened.profile, says, opened.fields);
   if (api == Api::completions || !model.images) return opened;
-  auto images = take_images(opened.fields, model.images->options().images_max);
-  if (auto* error = std::get_if<ApiError>(&images)) return std::move(*error);
-  opened.request.sent_images = std::move(std::get<std::vector<SentImage>>(images));
+  auto media = take_media(opened.fields, model.images->options().most());
+  if (auto* error = std::get_if<ApiError>(&media)) return std::move(*error);
+  opened.request.sent = std::move(std::get<SentMedia>(media));
   return opened;
 }
 

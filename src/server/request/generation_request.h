@@ -94,12 +94,16 @@ struct GenerationRequest {
   uint64_t turn_tenant = 0;   // the tenant whose requests it queues with
   uint64_t cache_tenant = 0;  // the tenant whose cached prefixes it shares
   double weight = 1.0;        // weight of its tenant's share of prefill time
-  /// chat: images as they came, until their headers are read; then with their headers read, until
-  /// `media` has their pixels.
-  std::vector<SentImage> sent_images;
+  /// chat: images and videos as they came; then images with their headers read and videos decoded,
+  /// until `media` has their pixels.
+  SentMedia sent;
   std::vector<MeasuredImage> images;
-  std::vector<ImageTokens> image_tokens;  // the part of the prompt that each of them fills
-  std::vector<MediaRows> media;           // media in the engine's form
+  std::vector<PreparedSteps> videos;
+  ExpandedMedia placed;          // the parts of the prompt that they fill
+  std::vector<MediaRows> media;  // media in the engine's form
+  /// True once nobody waits for the answer: asked while videos are decoded, then dropped. Empty:
+  /// somebody always does.
+  std::function<bool()> abandoned;
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
   /// The form that the answer must have, and the field that asked for it; compile_structure() makes
@@ -161,7 +165,8 @@ struct OpenedRequest {
   /// Judges and completes the request by its client, when the fields that need no prompt are read:
   /// before images are fetched and decoded. Empty: nobody does.
   std::function<std::optional<ApiError>(GenerationRequest& request)> judge;
-  bool has_images() const { return !request.sent_images.empty(); }
+  bool has_media() const { return !request.sent.empty(); }
+  bool has_videos() const { return !request.sent.videos.empty(); }
 };
 using OpenedBody = std::variant<OpenedRequest, ApiError>;
 OpenedBody open_generation_request(Api api, std::string_view body, const ServedModel& model,

@@ -34,8 +34,8 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
                                               GenerationRequest& request);
 /// mm_processor_kwargs, as vLLM has them; null: not given, or the model takes no images.
 Json image_settings(FieldReader& fields, const ServedModel& model);
-/// Reads the headers of the images that messages held, and gives each its tokens of the prompt and
-/// the places of the cache theirs.
+/// Reads the headers of the images that messages held, decodes the videos, and gives each its
+/// tokens of the prompt and the places of the cache theirs. Takes long where there are videos.
 std::optional<ApiError> place_images(const ServedModel& model, const Json& settings,
                                      GenerationRequest& request);
 /// Images in a prompt that is to be cut, or tokens of images in one that has none.

@@ -141,19 +141,22 @@ void take_in(ServerState& server, const IntakePointer& intake) {
   server.http->post(next);
 }
 
-/// Runs on the parser's thread. Images take seconds: they are read elsewhere, and text goes on.
+/// Runs on the parser's thread. Images and videos take seconds: they are read elsewhere, and text
+/// goes on.
 void open_and_take_in(ServerState& server, const IntakePointer& intake) {
   open(server, *intake);
-  if (!intake->opened || !intake->opened->has_images()) return take_in(server, intake);
+  if (!intake->opened || !intake->opened->has_media()) return take_in(server, intake);
   watch_client(server, intake);
+  intake->opened->request.abandoned = [&gone = intake->client_gone] { return gone.load(); };
   const uint64_t client = server.client_of(intake->call).turn_tenant;
   const bool taken = server.image_readers->post(client, [&server, intake] {
     if (!intake->client_gone) take_in(server, intake);
   });
   if (taken) return;
   intake->opened.reset();
-  intake->parsed = ApiError::from(
-      {ErrorCode::no_space, "too many requests with images are waiting; try again later"});
+  intake->parsed =
+      ApiError::from({ErrorCode::no_space,
+                      "too many requests with images or videos are waiting; try again later"});
   server.http->post([&server, intake] { judge_prompt(server, intake); });
 }
 

@@ -2,6 +2,7 @@
 #include "server/routes/route_handlers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 
 #include "server/answer/answer_writer.h"
@@ -49,7 +50,9 @@ bool is_served(const ServedModel& model, const std::string& name, const RequestR
 
 Json model_card(const ServedModel& model, std::string_view name) {
   Json::Array modalities = {Json("text")};
-  if (model.images) modalities.push_back(Json("image"));
+  if (model.images && model.images->options().images_max > 0) modalities.push_back(Json("image"));
+  if (model.images && model.images->options().videos.videos_max > 0)
+    modalities.push_back(Json("video"));
   return json_object({{"id", Json(name)},
                       {"object", Json("model")},
                       {"created", Json(model.created)},
@@ -142,8 +145,8 @@ void answer_is_sleeping(ServerState& server, Call call) {
   call.exchange->respond({.body = concat("{\"is_sleeping\":", sleeping ? "true" : "false", "}")});
 }
 
-/// Images that have to be fetched would hold the parser up: they go to the threads that read
-/// images.
+/// Images that have to be fetched and videos would hold the parser up: they go to the threads that
+/// read images.
 void answer_text_by(OpenText open, ServerState& server, Call call) {
   const auto shared = std::make_shared<Call>(std::move(call));
   const auto respond = [&server, shared](HttpResponse response) {
@@ -157,8 +160,11 @@ void answer_text_by(OpenText open, ServerState& server, Call call) {
     const auto finish = [&server, opened, respond] {
       respond(finish_text(std::move(*opened), server.model, server.options.limits));
     };
-    const bool fetches = opened->has_images() && server.model.images->options().fetcher;
-    if (!fetches) return finish();
+    const bool fetches = opened->has_media() && server.model.images->options().fetcher;
+    if (!fetches && !opened->has_videos()) return finish();
+    const auto gone = std::make_shared<std::atomic<bool>>(false);
+    opened->request->request.abandoned = [gone] { return gone->load(); };
+    server.http->post([shared, gone] { shared->exchange->on_gone([gone] { *gone = true; }); });
     if (!server.image_readers->post(server.client_of(*shared).turn_tenant, finish))
       respond(too_busy(shared->route->api));
   };

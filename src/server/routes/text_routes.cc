@@ -44,7 +44,7 @@ HttpResponse finish_text(OpenedText opened, const ServedModel& model, const Requ
       finish_generation_request(*std::move(opened.request), model, limits, Lengths::any);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(api, *error);
   auto& request = std::get<GenerationRequest>(parsed);
-  return opened.answer({std::move(request.prompts.front()), std::move(request.image_tokens)},
+  return opened.answer({std::move(request.prompts.front()), std::move(request.placed.places)},
                        model);
 }
 
@@ -66,7 +66,7 @@ OpenedText apply_template(Api, std::string_view body, const ServedModel& model,
       Api::chat, body, model, limits,
       [](const TextPrompt& prompt, const ServedModel& served) -> HttpResponse {
         const std::string text =
-            served.tokenizer.decode(without_expansion(prompt.ids, prompt.images), SkipSpecial::no);
+            served.tokenizer.decode(without_expansion(prompt.ids, prompt.media), SkipSpecial::no);
         return {
             .body =
                 json_object({{"prompt", Json(text)}, {"count", Json(prompt.ids.size())}}).dump()};

@@ -13,10 +13,10 @@
 
 namespace nibble {
 
-/// The first prompt of a request and where its images are in it.
+/// The first prompt of a request and where its images and videos are in it.
 struct TextPrompt {
   std::vector<int32_t> ids;
-  std::vector<ImageTokens> images;
+  std::vector<MediaPlace> media;
 };
 
 /// The first step's outcome: a request whose prompt is still to be made, or the answer.
@@ -24,13 +24,14 @@ struct OpenedText {
   std::optional<OpenedRequest> request;
   std::function<HttpResponse(const TextPrompt& prompt, const ServedModel& model)> answer;
   HttpResponse response;  // without a request
-  bool has_images() const { return request && request->has_images(); }
+  bool has_media() const { return request && request->has_media(); }
+  bool has_videos() const { return request && request->has_videos(); }
 };
 using OpenText = OpenedText (*)(Api api, std::string_view body, const ServedModel& model,
                                 const RequestLimits& limits);
 
 /// The second step. Images are fetched where they are addresses but not decoded: their headers say
-/// how many tokens they are.
+/// how many tokens they are. Videos are decoded: only then is it certain.
 HttpResponse finish_text(OpenedText opened, const ServedModel& model, const RequestLimits& limits);
 
 /// A request of `api` -> the number of its prompt's tokens.
@@ -43,8 +44,8 @@ OpenedText tokenize(Api, std::string_view body, const ServedModel& model,
 /// {"tokens"} -> {"prompt","content"}.
 OpenedText detokenize(Api, std::string_view body, const ServedModel& model,
                       const RequestLimits& limits);
-/// A chat request -> {"prompt","count"}. The prompt has one token for each image, as the template
-/// writes it; the count is of all that the model is given.
+/// A chat request -> {"prompt","count"}. The prompt has images and videos as the template writes
+/// them; the count is of all that the model is given.
 OpenedText apply_template(Api, std::string_view body, const ServedModel& model,
                           const RequestLimits& limits);
 

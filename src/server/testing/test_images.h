@@ -86,7 +86,17 @@ inline std::string image_part(const std::string& url) {
   return concat(R"({"type":"image_url","image_url":{"url":")", url, R"("}})");
 }
 
-/// Tokens of 32 x 32 pixels, and images of at least one.
+/// A part of a chat: a video of PNG frames in these shades, all of one size.
+inline std::string frames_part(uint32_t width, uint32_t height,
+                               std::initializer_list<uint8_t> shades) {
+  std::string frames;
+  for (const uint8_t shade : shades)
+    frames += concat(frames.empty() ? "" : ",", "\"", data_url(png(width, height, shade)), "\"");
+  return concat(R"({"type":"video","video":[)", frames, "]}");
+}
+
+/// Tokens of 32 x 32 pixels, and images of at least one. Two videos of at most 8 frames; files are
+/// not decoded.
 inline ImageIntakeOptions image_options() {
   ImageIntakeOptions options;
   options.processor.patch = 16;
@@ -94,6 +104,10 @@ inline ImageIntakeOptions image_options() {
   options.processor.max_pixels = 1 << 20;
   options.image_token = kImagePad;
   options.video_token = kVideoPad;
+  options.videos.videos_max = 2;
+  options.videos.processor.frame = options.processor;
+  options.videos.processor.max_frames = 8;
+  options.videos.decoder = Error{ErrorCode::unsupported, "video: ffmpeg is missing"};
   return options;
 }
 
