@@ -93,8 +93,16 @@ NIBBLE_FP4 constexpr int fp4_dot(uint32_t a, uint32_t b, int sum) {
   return sum;
 }
 
+/// The two as a type.
+struct Fp4Arithmetic {
+  static NIBBLE_FP4 constexpr Fp4Bytes bytes(uint32_t word) { return fp4_bytes(word); }
+  static NIBBLE_FP4 constexpr int dot(uint32_t a, uint32_t b, int sum) {
+    return fp4_dot(a, b, sum);
+  }
+};
+
 /// These are the operands of one instruction as lane `lane` sees them: functions that return a
-/// register of any lane. `Arithmetic` has `bytes` and `dot`, as fp4_bytes and fp4_dot.
+/// register of any lane. `Arithmetic` is Fp4Arithmetic or computes the same.
 template <typename Left, typename Right, typename LeftScale, typename RightScale,
           typename Arithmetic>
 struct Fp4Operands {
@@ -105,19 +113,26 @@ struct Fp4Operands {
   Arithmetic arithmetic;
 };
 
+/// The values of thread-id-a (0..1) and thread-id-b (0..3).
+struct Fp4Threads {
+  int left;
+  int right;
+};
+
 /// Computes one lane's part of the instruction in software: adds to d[0..3], and in every lane of
 /// the warp the same calls are made in the same order. A group of 16 products is an integer and
 /// exact, and so is its product with both scales; the four groups are added in order, each sum
 /// rounded to F32. How the machine rounds its sums the manual does not say.
-template <int kLeftThread, int kRightThread, typename Operands>
-NIBBLE_FP4 constexpr void fp4_multiply(int lane, const Operands& from, float* d) {
+template <typename Operands>
+NIBBLE_FP4 constexpr void fp4_multiply(int lane, Fp4Threads threads, const Operands& from,
+                                       float* d) {
   const int row = lane / 4;         // and row + 8
   const int column = lane % 4 * 2;  // and column + 1
   uint32_t scales[2][2] = {};
   for (int half = 0; half < 2; ++half) {
     scales[0][half] =
-        from.left_scale(fp4_left_scale_place(row % 8 + 8 * half, 0, kLeftThread).lane);
-    scales[1][half] = from.right_scale(fp4_right_scale_place(0, column + half, kRightThread).lane);
+        from.left_scale(fp4_left_scale_place(row % 8 + 8 * half, 0, threads.left).lane);
+    scales[1][half] = from.right_scale(fp4_right_scale_place(0, column + half, threads.right).lane);
   }
 #if defined(__CUDA_ARCH__)
 #pragma unroll

@@ -175,20 +175,13 @@ Registers registers_of(const Matrices& from, int left_thread, int right_thread) 
   return to;
 }
 
-struct HostArithmetic {
-  static Fp4Bytes bytes(uint32_t word) { return fp4_bytes(word); }
-  static int dot(uint32_t a, uint32_t b, int sum) { return fp4_dot(a, b, sum); }
-};
-
-template <int kLeftThread, int kRightThread>
-void multiply(Registers& warp) {
+void multiply(Registers& warp, Fp4Threads threads) {
   const Fp4Operands operands{.left = [&](int lane, int word) { return warp.a[lane][word]; },
                              .right = [&](int lane, int word) { return warp.b[lane][word]; },
                              .left_scale = [&](int lane) { return warp.left_scale[lane]; },
                              .right_scale = [&](int lane) { return warp.right_scale[lane]; },
-                             .arithmetic = HostArithmetic{}};
-  for (int lane = 0; lane < 32; ++lane)
-    fp4_multiply<kLeftThread, kRightThread>(lane, operands, warp.d[lane]);
+                             .arithmetic = Fp4Arithmetic{}};
+  for (int lane = 0; lane < 32; ++lane) fp4_multiply(lane, threads, operands, warp.d[lane]);
 }
 
 /// The scales of `span` binary orders of magnitude around 1: 0 makes all sums exact.
@@ -232,26 +225,16 @@ double largest_error(const Matrices& m, const Registers& out) {
   return worst;
 }
 
-template <int kLeftThread, int kRightThread>
-void check_products() {
-  for (uint32_t seed = 0; seed < 20; ++seed) {
-    const uint32_t span = seed < 10 ? 0U : 0x40U;
-    const Matrices m = random_matrices(seed, span);
-    Registers warp = registers_of(m, kLeftThread, kRightThread);
-    multiply<kLeftThread, kRightThread>(warp);
-    EXPECT_LE(largest_error(m, warp), span == 0 ? 0.0 : 0x1p-22) << "seed " << seed;
-  }
-}
-
 TEST(Fp4Fragments, SoftwareMultipliesAsTheManualSays) {
-  check_products<0, 0>();
-  check_products<0, 1>();
-  check_products<0, 2>();
-  check_products<0, 3>();
-  check_products<1, 0>();
-  check_products<1, 1>();
-  check_products<1, 2>();
-  check_products<1, 3>();
+  for (int left = 0; left < kFp4LeftThreads; ++left)
+    for (int right = 0; right < kFp4RightThreads; ++right)
+      for (uint32_t seed = 0; seed < 20; ++seed) {
+        const uint32_t span = seed < 10 ? 0U : 0x40U;
+        const Matrices m = random_matrices(seed, span);
+        Registers warp = registers_of(m, left, right);
+        multiply(warp, {left, right});
+        EXPECT_LE(largest_error(m, warp), span == 0 ? 0.0 : 0x1p-22) << "seed " << seed;
+      }
 }
 
 /// Each mistake in a layout changes a product of random numbers.
@@ -260,7 +243,7 @@ TEST(Fp4Fragments, MistakesInALayoutAreSeen) {
   const auto error_of = [&](const auto& spoil) {
     Registers warp = registers_of(m, 0, 0);
     spoil(warp);
-    multiply<0, 0>(warp);
+    multiply(warp, {0, 0});
     return largest_error(m, warp);
   };
   EXPECT_LT(error_of([](Registers&) {}), 0x1p-22);
@@ -290,7 +273,7 @@ TEST(Fp4Fragments, AScaleOfNanSpoilsItsRowOrColumnAlone) {
   m.left_scale[9][2] = 0x7F;
   m.right_scale[1][5] = 0x7F;
   Registers warp = registers_of(m, 1, 2);
-  multiply<1, 2>(warp);
+  multiply(warp, {1, 2});
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < 4; ++i) {
       const At at = manual_c(lane, i);

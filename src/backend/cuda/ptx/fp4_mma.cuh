@@ -39,39 +39,57 @@ struct MachineFp4 {
   }
 };
 
+/// As fp4_bytes and fp4_dot: four selections of bytes for the sizes and the signs of four codes
+/// each.
+struct SoftwareFp4Arithmetic {
+  static __device__ __forceinline__ Fp4Bytes bytes(uint32_t word) {
+    Fp4Bytes out;
+#pragma unroll
+    for (int four = 0; four < 2; ++four) {
+      const uint32_t codes = word >> (16 * four);
+      const uint32_t sizes = __byte_perm(0x03020100U, 0x0C080604U, codes & 0x7777U);
+      const uint32_t signs = __byte_perm(0x0000FF00U, 0, codes >> 3 & 0x1111U);
+      out.of[four] = __vsub4(sizes ^ signs, signs);
+    }
+    return out;
+  }
+  static __device__ __forceinline__ int dot(uint32_t a, uint32_t b, int sum) {
+    return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
+  }
+};
+
+/// One function that a kernel calls: its code is that of a thousand instructions, and a tile has
+/// dozens of products.
+template <typename Arithmetic>
+__device__ __noinline__ float4 software_fp4(float4 sums, uint4 left, uint2 right,
+                                            uint32_t left_scales, uint32_t right_scales,
+                                            Fp4Threads threads) {
+  const uint32_t a[4] = {left.x, left.y, left.z, left.w};
+  const uint32_t b[2] = {right.x, right.y};
+  float d[4] = {sums.x, sums.y, sums.z, sums.w};
+  const Fp4Operands operands{.left = [&](int lane, int word) { return from_lane(a[word], lane); },
+                             .right = [&](int lane, int word) { return from_lane(b[word], lane); },
+                             .left_scale = [&](int lane) { return from_lane(left_scales, lane); },
+                             .right_scale = [&](int lane) { return from_lane(right_scales, lane); },
+                             .arithmetic = Arithmetic{}};
+  fp4_multiply(static_cast<int>(threadIdx.x) & 31, threads, operands, d);
+  return {d[0], d[1], d[2], d[3]};
+}
+
 /// Computes the same in software, about a hundred times slower, on any card.
 struct SoftwareFp4 {
   static constexpr bool kMachine = false;
-
-  struct Arithmetic {
-    /// As fp4_bytes: four selections of bytes for the sizes and the signs of four codes each.
-    static __device__ __forceinline__ Fp4Bytes bytes(uint32_t word) {
-      Fp4Bytes out;
-#pragma unroll
-      for (int four = 0; four < 2; ++four) {
-        const uint32_t codes = word >> (16 * four);
-        const uint32_t sizes = __byte_perm(0x03020100U, 0x0C080604U, codes & 0x7777U);
-        const uint32_t signs = __byte_perm(0x0000FF00U, 0, codes >> 3 & 0x1111U);
-        out.of[four] = __vsub4(sizes ^ signs, signs);
-      }
-      return out;
-    }
-    static __device__ __forceinline__ int dot(uint32_t a, uint32_t b, int sum) {
-      return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
-    }
-  };
-
   template <int kLeftThread, int kRightThread>
   static __device__ __forceinline__ void multiply(float* d, const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1, uint32_t left_scales,
                                                   uint32_t right_scales) {
-    const Fp4Operands operands{
-        .left = [&](int lane, int word) { return from_lane(a[word], lane); },
-        .right = [&](int lane, int word) { return from_lane(word == 0 ? b0 : b1, lane); },
-        .left_scale = [&](int lane) { return from_lane(left_scales, lane); },
-        .right_scale = [&](int lane) { return from_lane(right_scales, lane); },
-        .arithmetic = Arithmetic{}};
-    fp4_multiply<kLeftThread, kRightThread>(static_cast<int>(threadIdx.x) & 31, operands, d);
+    const float4 sums = software_fp4<SoftwareFp4Arithmetic>(
+        {d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}, left_scales, right_scales,
+        {kLeftThread, kRightThread});
+    d[0] = sums.x;
+    d[1] = sums.y;
+    d[2] = sums.z;
+    d[3] = sums.w;
   }
 };
 
