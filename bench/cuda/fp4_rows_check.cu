@@ -39,7 +39,7 @@ float input_at(int64_t r, int c) {
     case 9:
       return -std::fabs(normal);
     default:
-      return normal * (1 + static_cast<int>(r % 5));
+      return round_bf16(normal * (1 + static_cast<int>(r % 5)));
   }
 }
 
