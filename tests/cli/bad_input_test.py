@@ -234,6 +234,8 @@ class Table:
              ["--card-limit", "the cpu backend", "leave the flag out"]),
             (["run", self.model, "hi", "--backend", "cpu", "--card-limit", "8G"], [2],
              ["--card-limit", "the cpu backend"]),
+            (["run", self.model, "hi", "--backend", "cpu", "--emulate-fp4"], [2],
+             ["--emulate-fp4", "--activations declared", "the cpu backend", "leave the flag out"]),
             (["serve", self.model, "--quantization", "modelopt"], [2],
              ["--quantization modelopt", "not quantized"]),
             (["serve", self.model, "--calculate-kv-scales"], [2],

@@ -19,6 +19,11 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights&, const ModelCo
   return describe_cuda_device().error();
 }
 
+Result<std::unique_ptr<Backend>> make_fp4_emulating_backend(const Weights&, const ModelConfig&,
+                                                            const BackendOptions&) {
+  return describe_cuda_device().error();
+}
+
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig&, const FormatOf&,
                                                           const BackendOptions&) {
   return describe_cuda_device().error();

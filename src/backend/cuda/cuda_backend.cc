@@ -53,6 +53,7 @@ class CudaBackend final : public TowerBackend {
   /// `make` gives the weights.
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
+  Result<void> emulate_fp4() { return cuda::emulate_fp4(activations_, context_.launcher); }
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
   void watch_blocks(BlockWatch watch) { watch_ = std::move(watch); }
   void spoil_row(int32_t row) {
@@ -126,7 +127,6 @@ class CudaBackend final : public TowerBackend {
   void set_sampleable(std::span<const uint32_t> bits) override {
     head_results_.set_sampleable(bits);
   }
-
   // These are only queued.
   void zero_states(std::span<const int32_t> slots) override { pools_.zero_slots(slots, stream_); }
   void move_pages(CacheMove move, std::span<const IdPair> pages) override {
@@ -451,6 +451,14 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
     return WeightStore::load(weights, config, launcher, options.activations, options.kv_scales);
   };
   return make_backend(config, options, load);
+}
+
+Result<std::unique_ptr<Backend>> make_fp4_emulating_backend(const Weights& weights,
+                                                            const ModelConfig& config,
+                                                            const BackendOptions& options) {
+  auto backend = TRY(make_cuda_backend(weights, config, options));
+  TRY(static_cast<CudaBackend&>(*backend).emulate_fp4());
+  return backend;
 }
 
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,

@@ -29,8 +29,18 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options);
 
-/// The same without a checkpoint: deterministic random weights of the config's shape, stored as
-/// `formats` says, made on the device. Errors: as make_cuda_backend; unsupported for declared ones.
+/// The same for checks: where the checkpoint has weights in NVFP4 and declares activations in
+/// NVFP4, products are made of their codes by the kernels for cards with an instruction for that
+/// (compute capability 12.0 and 12.1), the instruction computed in software, which is slow. Errors:
+/// as make_cuda_backend; unsupported unless options.activations is declared, and on a card that has
+/// the instruction.
+Result<std::unique_ptr<Backend>> make_fp4_emulating_backend(const Weights& weights,
+                                                            const ModelConfig& config,
+                                                            const BackendOptions& options);
+
+/// As make_cuda_backend without a checkpoint: deterministic random weights of the config's shape,
+/// stored as `formats` says, made on the device. Errors: as make_cuda_backend; unsupported for
+/// declared ones.
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,
                                                           const FormatOf& formats,
                                                           const BackendOptions& options);

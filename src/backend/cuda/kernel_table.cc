@@ -20,6 +20,13 @@ WorkspaceNeeds needs_of(const PlannedBackend& backend, int32_t rows) {
   return workspace_needs(backend.config, sizes, backend.activations);
 }
 
+std::string_view words_of(Activations activations, const Architecture& card) {
+  if (activations == Activations::f32) return "f32 (slow, for tests)";
+  if (activations != Activations::declared) return "bf16";
+  return card.fp4 == Architecture::Fp4::off ? "declared (emulated)"
+                                            : "declared (products of 4-bit codes, emulated)";
+}
+
 void walk(const Context& context) {
   embed_block(context);
   for (int layer = 0; layer < context.config.layer_count(); ++layer) {
@@ -99,10 +106,8 @@ std::string description(const PlannedBackend& backend) {
                 ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
                 " multiprocessors), ", backend.weights.bytes() >> 20,
                 " MiB of weights, activations ",
-                backend.activations == Activations::declared ? "declared (emulated)"
-                : backend.activations == Activations::f32    ? "f32 (slow, for tests)"
-                                                             : "bf16",
-                ", KV ", kv_traits(backend.kv).name, ", state ", state_name(backend.state));
+                words_of(backend.activations, backend.launcher.card), ", KV ",
+                kv_traits(backend.kv).name, ", state ", state_name(backend.state));
 }
 
 std::string arithmetic(const PlannedBackend& backend) {

@@ -1,7 +1,5 @@
 // This file has the blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for
 // each.
-#include <algorithm>
-
 #include "backend/cuda/activations/declared.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
 
@@ -23,27 +21,25 @@ struct Output {
 };
 
 /// Makes a product of `in` as it is.
-PrefillGemm plain_gemm(const Context& context, const Input& in, const DeviceLinear& w,
-                       const Output& out) {
-  return {.packed_x = in.x,
-          .x_stride = in.stride,
-          .rows = context.prompts.rows,
-          .weight = w,
-          .output = out.kind,
-          .y = out.y,
-          .y_stride = out.stride};
+PromptGemm plain_gemm(const Context& context, const Input& in, const DeviceLinear& w,
+                      const Output& out) {
+  return {.gemm = {.packed_x = in.x,
+                   .x_stride = in.stride,
+                   .rows = context.prompts.rows,
+                   .weight = w,
+                   .output = out.kind,
+                   .y = out.y,
+                   .y_stride = out.stride},
+          .fp4 = in.fp4};
 }
 /// Makes a product of `in` rounded as w declares it; it must run before the next is made.
-PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear& w,
-                    const Output& out) {
+PromptGemm gemm_of(const Context& context, const Input& in, const DeviceLinear& w,
+                   const Output& out) {
   return plain_gemm(context, prompt_input(context, in, w), w, out);
 }
 
-/// Evenly spread choices of `rows` assignments reach as many experts as there are rows.
-void run(const Context& context, const PrefillGemm& gemm, Step step) {
-  const int64_t matrices =
-      gemm.tiles == nullptr ? 1 : std::min(gemm.rows, context.config.moe->experts);
-  prefill_gemm(gemm, context.launcher.of(step), matrices);
+void run(const Context& context, const PromptGemm& product, Step step) {
+  prompt_gemm(context, product, context.launcher.of(step));
 }
 
 Input block_input(const Context& context) {
@@ -219,34 +215,36 @@ void run_mlp(const Context& context, const Mlp& mlp, const PromptMlpMemory* expe
   const int64_t act_stride = context.work.act_stride;
   const Input x = experts == nullptr ? prompt_input(context, mlp.x, w.gate)
                                      : sorted_input(context, mlp.x, w.gate);
-  PrefillGemm up = plain_gemm(context, x, w.gate, {mlp.act, act_stride, GemmOutput::swiglu});
-  up.up = w.up;
+  PromptGemm up = plain_gemm(context, x, w.gate, {mlp.act, act_stride, GemmOutput::swiglu});
+  up.gemm.up = w.up;
   const auto of_experts = [&](PrefillGemm& gemm) {
     gemm.rows = context.prompts.rows * context.config.moe->top_k;
     gemm.tiles = experts->tiles.as<ExpertTile>();
     gemm.tile_count = experts->tile_count.as<int32_t>();
   };
   if (experts != nullptr) {
-    of_experts(up);
-    if (x.x == mlp.x.x) up.gather = experts->token.as<int32_t>();  // else sorted already
+    of_experts(up.gemm);
+    if (x.x == mlp.x.x) up.gemm.gather = experts->token.as<int32_t>();  // else sorted already
   }
   run(context, up, Step::gate_up);
   const Input act{mlp.act, act_stride};
-  if (experts != nullptr) round_sorted(context, mlp.act, act_stride, w.down);
-  PrefillGemm down = experts == nullptr ? gemm_of(context, act, w.down, mlp.y)
-                                        : plain_gemm(context, act, w.down, mlp.y);
-  if (experts != nullptr) of_experts(down);
+  PromptGemm down =
+      plain_gemm(context,
+                 experts == nullptr ? prompt_input(context, act, w.down)
+                                    : round_sorted(context, mlp.act, act_stride, w.down),
+                 w.down, mlp.y);
+  if (experts != nullptr) of_experts(down.gemm);
   run(context, down, Step::down);
   if (experts == nullptr) {
     show(context, TapRole::mlp_in, mlp.x);
     show(context, TapRole::mlp_down, {mlp.act, act_stride});
   } else if (context.taps != nullptr) {
     context.taps->add_experts({.x = mlp.x.x, .stride = mlp.x.stride, .rows = context.prompts.rows},
-                              {.x = mlp.act, .stride = act_stride, .rows = up.rows},
-                              {.tiles = up.tiles,
-                               .tile_count = up.tile_count,
-                               .token = up.gather,
-                               .assignments = up.rows},
+                              {.x = mlp.act, .stride = act_stride, .rows = up.gemm.rows},
+                              {.tiles = up.gemm.tiles,
+                               .tile_count = up.gemm.tile_count,
+                               .token = up.gemm.gather,
+                               .assignments = up.gemm.rows},
                               context.launcher.stream);
   }
 }

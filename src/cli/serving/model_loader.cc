@@ -118,6 +118,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.dummy = errors.take(parse_load_format(arguments));
   request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
   request.direct_io = arguments.enabled(kDirectIoOption.name);
+  request.emulate_fp4 = arguments.enabled(kEmulateFp4Option.name);
   request.options.isa = arguments.text("isa").value_or("");
   request.options.host_memory_bytes = available_memory_bytes();
   request.rope = errors.take(parse_rope_flags(arguments));
@@ -147,6 +148,21 @@ Result<void> check_card_limit(const std::string& backend, const CardLimit& limit
                                                   .advice = "leave the flag out"});
 }
 
+/// Codes of 4 bits on both sides are what a checkpoint declares, and kernels of cards.
+Result<void> check_emulation(const std::string& backend, const ModelRequest& request) {
+  const Activations mode = request.options.activations;
+  if (!request.emulate_fp4 ||
+      (backend == "cuda" && mode == Activations::declared && !request.dummy))
+    return {};
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = "--emulate-fp4",
+       .expected = "--backend cuda, --activations declared and a checkpoint",
+       .found = concat("the ", backend, " backend, activations ", activations_name(mode),
+                       request.dummy ? " and random weights" : ""),
+       .advice = "leave the flag out"});
+}
+
 /// Few bits of activations in integers are a way of the CPU; a judge of checkpoints rounds nothing
 /// there unless it is asked to.
 Result<void> settle_activations(const std::string& backend, ModelUse use, BackendOptions& options) {
@@ -162,7 +178,9 @@ Result<void> settle_activations(const std::string& backend, ModelUse use, Backen
 
 Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Weights& weights,
                                               const ModelConfig& config,
-                                              const BackendOptions& options) {
+                                              const ModelRequest& request) {
+  const BackendOptions& options = request.options;
+  if (request.emulate_fp4) return make_fp4_emulating_backend(weights, config, options);
   if (name == "cuda") return make_cuda_backend(weights, config, options);
   if (name == "reference") return make_reference_backend(weights, config, options);
   return make_cpu_backend(weights, config, options);
@@ -247,7 +265,7 @@ Result<void> load_weights(const ModelRequest& request, const std::string& backen
     weights = rounded->weights();
     model.draft_bytes = loaded_draft_bytes(*weights.mtp());
   }
-  model.backend = TRY(make_backend(backend, weights, model.config, request.options));
+  model.backend = TRY(make_backend(backend, weights, model.config, request));
   return {};
 }
 
@@ -310,7 +328,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   SyntheticWeights places = synthetic_weights(model.config, formats);
   const SyntheticTensors tensors(places, model.config, kSeed);
   const Weights weights = Weights::made_up(tensors, std::move(places));
-  model.backend = TRY(make_backend(backend, weights, model.config, request.options));
+  model.backend = TRY(make_backend(backend, weights, model.config, request));
   count_weights(tensors.bytes(), model);
   return model;
 }
@@ -354,6 +372,7 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   const std::string backend = TRY(choose_backend(request.backend, model.notice));
   TRY(check_card_limit(backend, request.options.card));
   TRY(settle_activations(backend, request.use, request.options));
+  TRY(check_emulation(backend, request));
   if (request.dummy) return make_dummy_model(request, backend);
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
   if (request.direct_io) {

@@ -46,6 +46,7 @@ struct ModelRequest {
   BackendOptions options;
   KvScales kv_scales = KvScales::unit;
   bool direct_io = false;
+  bool emulate_fp4 = false;  // products of 4-bit codes on a card without an instruction for them
   ModelUse use = ModelUse::serving;
   DraftLayer draft_layer = DraftLayer::unused;
   TowerUse tower = TowerUse::unused;
@@ -102,6 +103,12 @@ inline constexpr Option kDirectIoOption = {
 inline constexpr Option kCardLimitOption = {
     "card-limit", "CARD|BYTES", "",
     "imitates a smaller card: its memory, shared memory and portable kernels, e.g. rtx5090"};
+inline constexpr Option kEmulateFp4Option = {
+    "emulate-fp4", "", "false",
+    "for checks, slow: with --activations declared, 4-bit weights and activations are multiplied "
+    "by "
+    "the kernels for cards of compute capability 12, whose instruction another card computes in "
+    "software"};
 inline constexpr Option kRopeScalingOption = {"rope-scaling", "JSON", "",
                                               "rotary settings in place of config.json's, e.g. "
                                               "{\"rope_type\":\"yarn\",\"factor\":4} for four "
@@ -115,9 +122,9 @@ inline constexpr Option kIsaOption = {"isa", "avx512|avx2|scalar", "",
                                       "cpu backend: the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
-    kBackendOption,    kActivationsOption, kKvCacheOption,    kKvScalesOption, kStateOption,
-    kLoadFormatOption, kDirectIoOption,    kCardLimitOption,  kThreadsOption,  kIsaOption,
-    kRevisionOption,   kRopeScalingOption, kHfOverridesOption};
+    kBackendOption,    kActivationsOption, kKvCacheOption,     kKvScalesOption,   kStateOption,
+    kLoadFormatOption, kDirectIoOption,    kCardLimitOption,   kEmulateFp4Option, kThreadsOption,
+    kIsaOption,        kRevisionOption,    kRopeScalingOption, kHfOverridesOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

@@ -65,6 +65,7 @@ constexpr std::string_view kMemory[] = {
 constexpr std::string_view kWork[] = {
     "backend",
     "activations",
+    "emulate-fp4",
     "threads",
     "isa",
     "max-num-seqs",

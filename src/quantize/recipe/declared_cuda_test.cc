@@ -14,6 +14,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/reference/reference_backend.h"
 #include "quantize/testing/test_runs.h"
 #include "testing/test_session.h"
 
@@ -28,6 +29,7 @@ struct Case {
   const char* name;
   const char* recipe;
   Dialect dialect;
+  bool codes = false;  // products of 4-bit codes, emulated
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -35,6 +37,8 @@ const Case kCases[] = {
     {"w4a4", "w4a4", Dialect::compressed_tensors},
     {"fp8_per_token", "mixed", Dialect::compressed_tensors},
     {"fp8_static", "fp8", Dialect::modelopt},
+    {"w4a4_codes", "w4a4", Dialect::compressed_tensors, true},
+    {"w4a4_fp8_head_codes", "w4a4-fp8-head", Dialect::compressed_tensors, true},
 };
 
 /// The divergence of q from p, over rows.
@@ -74,6 +78,20 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   });
 }
 
+/// Returns the root mean square of found - expected in standard deviations of `expected`.
+double error_in_deviations(const Logits& found, const Logits& expected) {
+  double squares = 0.0;
+  double sum = 0.0;
+  double total = 0.0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    squares += (double{found[i]} - expected[i]) * (double{found[i]} - expected[i]);
+    sum += expected[i];
+    total += double{expected[i]} * expected[i];
+  }
+  const auto count = static_cast<double>(expected.size());
+  return std::sqrt(squares / (total - sum * sum / count));
+}
+
 class DeclaredOnCuda : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -87,7 +105,9 @@ class DeclaredOnCuda : public testing::TestWithParam<Case> {
     weights_ = Weights::bind(*checkpoint_, config_).value();
   }
   std::unique_ptr<Backend> on_card(Activations mode) {
-    return make_cuda_backend(weights_, config_, {.activations = mode}).value();
+    const bool codes = GetParam().codes && mode == Activations::declared;
+    const auto make = codes ? make_fp4_emulating_backend : make_cuda_backend;
+    return make(weights_, config_, {.activations = mode}).value();
   }
   /// Logits of all positions, `piece` rows at a time.
   Logits run(Backend& backend, std::span<const int32_t> ids, size_t piece, Arithmetic arithmetic) {
@@ -127,8 +147,10 @@ class DeclaredOnCuda : public testing::TestWithParam<Case> {
 
 TEST_P(DeclaredOnCuda, CostsWhatItCostsOnTheCpu) {
   const auto card = on_card(Activations::declared);
-  EXPECT_NE(card->description().find("activations declared (emulated)"), std::string::npos)
-      << card->description();
+  const std::string_view how = GetParam().codes
+                                   ? "activations declared (products of 4-bit codes, emulated)"
+                                   : "activations declared (emulated)";
+  EXPECT_NE(card->description().find(how), std::string::npos) << card->description();
   const auto bf16 = on_card(Activations::bf16);
   const std::vector<int32_t> ids = sampled_ids(*bf16);
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
@@ -164,6 +186,30 @@ TEST_P(DeclaredOnCuda, RowsHaveTheSameBitsHoweverTheyRun) {
     EXPECT_TRUE(same_bits(run(*card, ids, piece, Arithmetic::generation), recorded)) << piece;
   EXPECT_TRUE(
       same_bits(run(*card, ids, 64, Arithmetic::prompt), run(*card, ids, 96, Arithmetic::prompt)));
+}
+
+/// Products of codes differ from those of the same numbers in BF16 by the order of sums alone, but
+/// a last bit turns a code now and then.
+TEST_P(DeclaredOnCuda, ProductsOfCodesAreThoseInBf16) {
+  if (!GetParam().codes) GTEST_SKIP() << "no products of codes";
+  const auto codes = on_card(Activations::declared);
+  const auto bf16 =
+      make_cuda_backend(weights_, config_, {.activations = Activations::declared}).value();
+  const auto reference =
+      make_bf16_prompt_reference_backend(weights_, config_, {.activations = Activations::declared})
+          .value();
+  std::mt19937 engine(5);
+  std::vector<int32_t> ids(64);
+  for (int32_t& id : ids) id = static_cast<int32_t>(engine() % 1900);
+  for (const Arithmetic arithmetic : {Arithmetic::generation, Arithmetic::prompt}) {
+    const Logits truth = run(*reference, ids, ids.size(), arithmetic);
+    const double of_codes = error_in_deviations(run(*codes, ids, ids.size(), arithmetic), truth);
+    const double of_bf16 = error_in_deviations(run(*bf16, ids, ids.size(), arithmetic), truth);
+    std::fprintf(stderr, "%s, %s: from the reference rms %.2e of the deviation, in BF16 %.2e\n",
+                 GetParam().name, arithmetic == Arithmetic::prompt ? "prompt" : "generation",
+                 of_codes, of_bf16);
+    EXPECT_LE(of_codes, 1.3 * of_bf16 + 4e-3);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, DeclaredOnCuda, testing::ValuesIn(kCases),

@@ -1,4 +1,4 @@
-// The rows that are rounded for each product.
+// The rows that are rounded for each product of generation; those of prompts: declared_prompts.cc.
 #include "backend/cuda/activations/declared.h"
 
 #include <algorithm>
@@ -7,8 +7,6 @@
 
 namespace nibble::cuda {
 namespace {
-
-bool rounds(const DeviceLinear& weight) { return weight.activations != ActivationFormat::high; }
 
 Error unsupported(const LinearSource& source, std::string_view expected) {
   return make_error(ErrorCode::unsupported, {.what = source.module,
@@ -56,6 +54,10 @@ void linear(const Context& context, const LinearArgs& args, const Launcher& laun
     one.x = args.x;
     one.x_stride = args.x_stride;
     one.gather = args.gather;
+    if (in_fp4(context, weight)) {
+      linear_fp4(context, one, launcher);
+      continue;
+    }
     if (rounds(weight)) {
       auto* out = context.work.rounded.as<uint16_t>();
       round_inputs({.weight = weight,
@@ -82,7 +84,9 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
   routed.shared_low = routed.shared_high = {};
   const RoundInputs rounding{
       .x = args.x, .x_stride = args.x_stride, .out = out, .out_stride = args.x_stride};
-  if (args.routed_low.present()) {
+  if (in_fp4(context, args.routed_low, args.routed_high)) {
+    routed_gate_up_fp4(context, args, launcher);
+  } else if (args.routed_low.present()) {
     if (rounds(args.routed_low)) {
       RoundInputs each = rounding;
       each.weight = args.routed_low;
@@ -98,6 +102,8 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
     experts_gate_up(routed, launcher);
   }
   if (!args.shared_low.present()) return;
+  if (in_fp4(context, args.shared_low, args.shared_high))
+    return shared_gate_up_fp4(context, args, launcher);
   ExpertArgs shared = args;
   shared.routed_low = shared.routed_high = {};
   if (rounds(args.shared_low)) {
@@ -126,61 +132,18 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
                     .matrix = matrix},
                    launcher);
   };
-  round(args.routed_low, args.rows * args.top_k, 0, args.routing.experts);
-  round(args.shared_low, args.rows, args.shared_begin, nullptr);
-  experts_down(args, launcher);
-}
-
-PromptInput prompt_input(const Context& context, const PromptInput& in,
-                         const DeviceLinear& weight) {
-  if (!rounds(weight)) return in;
-  auto* out = context.work.rounded.as<uint16_t>();
-  round_inputs({.weight = weight,
-                .count = context.prompts.rows,
-                .x = static_cast<const uint16_t*>(in.x),
-                .x_stride = in.stride,
-                .out = out,
-                .out_stride = weight.cols,
-                .packed = true},
-               context.launcher);
-  return {.x = out, .stride = weight.cols};
-}
-
-PromptInput sorted_input(const Context& context, const PromptInput& in,
-                         const DeviceLinear& weight) {
-  if (!rounds(weight)) return in;
-  auto* out = context.work.rounded.as<uint16_t>();
-  const PromptMlpMemory& memory = context.plan.mlp();
-  const int32_t top_k = context.config.moe->top_k;
-  round_inputs({.weight = weight,
-                .count = context.prompts.rows * top_k,
-                .x = static_cast<const uint16_t*>(in.x),
-                .x_stride = in.stride,
-                .out = out,
-                .out_stride = weight.cols,
-                .share = top_k,
-                .to = memory.position.as<int32_t>(),
-                .matrix = memory.chosen.as<int32_t>(),
-                .packed = true},
-               context.launcher);
-  return {.x = out, .stride = weight.cols};
-}
-
-void round_sorted(const Context& context, uint16_t* act, int64_t stride,
-                  const DeviceLinear& weight) {
-  if (!rounds(weight)) return;
-  const PromptMlpMemory& memory = context.plan.mlp();
-  round_inputs({.weight = weight,
-                .count = context.prompts.rows * context.config.moe->top_k,
-                .x = act,
-                .x_stride = stride,
-                .out = act,
-                .out_stride = stride,
-                .from = memory.position.as<int32_t>(),
-                .to = memory.position.as<int32_t>(),
-                .matrix = memory.chosen.as<int32_t>(),
-                .packed = true},
-               context.launcher);
+  ExpertArgs rest = args;
+  if (in_fp4(context, args.routed_low)) {
+    routed_down_fp4(context, args, launcher);
+    rest.routed_low = rest.routed_high = {};
+  }
+  if (in_fp4(context, args.shared_low)) {
+    shared_down_fp4(context, args, launcher);
+    rest.shared_low = rest.shared_high = {};
+  }
+  round(rest.routed_low, args.rows * args.top_k, 0, args.routing.experts);
+  round(rest.shared_low, args.rows, args.shared_begin, nullptr);
+  if (rest.routed_low.present() || rest.shared_low.present()) experts_down(rest, launcher);
 }
 
 Result<void> check_declared(const Weights& weights) {

@@ -1,10 +1,11 @@
 // The products of blocks with their inputs as --activations has them. declared: as the checkpoint
 // declares them, emulated; every input is rounded by a kernel of its own (round_inputs.h) and then
-// meets the matrix in BF16; for measuring: slow. f32: f32_products.h. Else these are the plain
-// calls.
+// meets the matrix in BF16; for measuring: slow. Where the card multiplies 4-bit codes they stay
+// codes (fp4_products.h). f32: f32_products.h. Else these are the plain calls.
 #pragma once
 
 #include "backend/cuda/activations/f32_products.h"
+#include "backend/cuda/activations/fp4_products.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 
@@ -12,6 +13,10 @@ namespace nibble::cuda {
 
 /// True if inputs are rounded as declared.
 bool declares(const Context& context);
+/// True if the inputs of this matrix are.
+inline bool rounds(const DeviceLinear& weight) {
+  return weight.activations != ActivationFormat::high;
+}
 /// True if a kernel may make its own inputs: they are neither declared ones nor F32.
 bool makes_inputs(const Context& context);
 
@@ -25,14 +30,21 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
 struct PromptInput {
   const uint16_t* x = nullptr;  // [rows][stride], packed
   int64_t stride = 0;
+  Fp4Rows fp4;  // in place of x where the product is made of 4-bit codes
 };
 /// Returns the input rounded as `weight` declares; it is valid until the next call.
 PromptInput prompt_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
 /// Does the same for experts, with a row for each assignment, as route_sort orders them.
 PromptInput sorted_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
-/// Rounds rows in that order where they lie.
-void round_sorted(const Context& context, uint16_t* act, int64_t stride,
-                  const DeviceLinear& weight);
+/// Rounds rows in that order where they lie, or makes codes of them, and returns them.
+PromptInput round_sorted(const Context& context, uint16_t* act, int64_t stride,
+                         const DeviceLinear& weight);
+/// A product of prompt rows: of gemm.packed_x, or of `fp4` where it is there.
+struct PromptGemm {
+  PrefillGemm gemm;
+  Fp4Rows fp4;
+};
+void prompt_gemm(const Context& context, const PromptGemm& product, const Launcher& launcher);
 
 /// Errors: unsupported for what shares an input here and declares different ones there (gate and
 /// up, experts of a layer), and for an embedding table that declares one.

@@ -16,6 +16,9 @@ __device__ __forceinline__ void copy_async_16_of_line(uint32_t to, const void* f
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
 }
+__device__ __forceinline__ void copy_async_8(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from));
+}
 __device__ __forceinline__ void copy_async_4(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }

@@ -25,6 +25,10 @@ struct Architecture {
   } kernels = Kernels::native;  // portable: what
                                 // runs from compute capability 8.0 up; tests force it
 
+  /// How products of 4-bit codes with 4-bit codes are made: not at all, by the instruction, or by
+  /// kernels that compute it in software, for checks on other cards.
+  enum class Fp4 : uint8_t { off, machine, software } fp4 = Fp4::off;
+
   bool operator==(const Architecture&) const = default;
 
   /// True if there are clusters, bulk copies and launches that start while the last kernel drains.
@@ -32,6 +36,11 @@ struct Architecture {
   /// True if there are matrix instructions of a warpgroup: code for sm_90a alone has them.
   bool has_wgmma() const {
     return code.major == 9 && code.reach == CodeTarget::Reach::exact && kernels == Kernels::native;
+  }
+  /// True if there are matrix instructions for 4-bit numbers with block scales within a warp.
+  bool has_fp4_mma() const {
+    return code.major == 12 && code.reach != CodeTarget::Reach::portable &&
+           kernels == Kernels::native;
   }
   /// True for a Hopper card, whatever code runs on it.
   static constexpr bool is_hopper(int compute_major) { return compute_major == 9; }

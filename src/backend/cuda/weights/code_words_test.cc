@@ -55,6 +55,18 @@ TEST(CodeWords, EveryE4m3CodeWidensToItsValueWhateverLiesBesideIt) {
   }
 }
 
+TEST(CodeWords, NibblesAreTheCodesInAnOrderOfTheirOwn) {
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(fp4_nibble(fp4_column(i)), i);
+  std::mt19937 random(3);
+  for (int i = 0; i < 50000; ++i) {
+    const auto codes = static_cast<uint32_t>(random());
+    const uint32_t nibbles = e2m1_nibbles(lay_e2m1(codes));
+    for (int column = 0; column < 8; ++column)
+      ASSERT_EQ(nibbles >> (4 * fp4_nibble(column)) & 15U, codes >> (4 * column) & 15U)
+          << "column " << column << ", codes " << codes;
+  }
+}
+
 TEST(CodeWords, PaddingStaysZero) {
   EXPECT_EQ(lay_e2m1(0), 0U);
   EXPECT_EQ(lay_e4m3(0, 0).of[0], 0U);

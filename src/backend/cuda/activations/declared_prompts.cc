@@ -1,0 +1,117 @@
+// The rows that are rounded for each product of prompt rows.
+#include <algorithm>
+
+#include "backend/cuda/activations/declared.h"
+#include "backend/cuda/ops/linear/round_inputs.h"
+#include "backend/cuda/ops/route/prompt_route.h"
+
+namespace nibble::cuda {
+
+PromptInput prompt_input(const Context& context, const PromptInput& in,
+                         const DeviceLinear& weight) {
+  if (!rounds(weight)) return in;
+  if (in_fp4(context, weight))
+    return {.fp4 = make_fp4_rows(context,
+                                 {.weight = weight,
+                                  .count = context.prompts.rows,
+                                  .x = in.x,
+                                  .x_stride = in.stride,
+                                  .order = ColumnOrder::packed},
+                                 context.launcher)};
+  auto* out = context.work.rounded.as<uint16_t>();
+  round_inputs({.weight = weight,
+                .count = context.prompts.rows,
+                .x = static_cast<const uint16_t*>(in.x),
+                .x_stride = in.stride,
+                .out = out,
+                .out_stride = weight.cols,
+                .packed = true},
+               context.launcher);
+  return {.x = out, .stride = weight.cols};
+}
+
+PromptInput sorted_input(const Context& context, const PromptInput& in,
+                         const DeviceLinear& weight) {
+  if (!rounds(weight)) return in;
+  auto* out = context.work.rounded.as<uint16_t>();
+  const PromptMlpMemory& memory = context.plan.mlp();
+  const int32_t top_k = context.config.moe->top_k;
+  if (in_fp4(context, weight))
+    return {.fp4 = make_fp4_rows(context,
+                                 {.weight = weight,
+                                  .count = context.prompts.rows * top_k,
+                                  .x = in.x,
+                                  .x_stride = in.stride,
+                                  .order = ColumnOrder::packed,
+                                  .share = top_k,
+                                  .to = memory.position.as<int32_t>(),
+                                  .matrix = memory.chosen.as<int32_t>()},
+                                 context.launcher)};
+  round_inputs({.weight = weight,
+                .count = context.prompts.rows * top_k,
+                .x = static_cast<const uint16_t*>(in.x),
+                .x_stride = in.stride,
+                .out = out,
+                .out_stride = weight.cols,
+                .share = top_k,
+                .to = memory.position.as<int32_t>(),
+                .matrix = memory.chosen.as<int32_t>(),
+                .packed = true},
+               context.launcher);
+  return {.x = out, .stride = weight.cols};
+}
+
+PromptInput round_sorted(const Context& context, uint16_t* act, int64_t stride,
+                         const DeviceLinear& weight) {
+  if (!rounds(weight)) return {.x = act, .stride = stride};
+  const PromptMlpMemory& memory = context.plan.mlp();
+  if (in_fp4(context, weight))
+    return {.fp4 = make_fp4_rows(context,
+                                 {.weight = weight,
+                                  .count = context.prompts.rows * context.config.moe->top_k,
+                                  .x = act,
+                                  .x_stride = stride,
+                                  .order = ColumnOrder::packed,
+                                  .from = memory.position.as<int32_t>(),
+                                  .to = memory.position.as<int32_t>(),
+                                  .matrix = memory.chosen.as<int32_t>()},
+                                 context.launcher)};
+  round_inputs({.weight = weight,
+                .count = context.prompts.rows * context.config.moe->top_k,
+                .x = act,
+                .x_stride = stride,
+                .out = act,
+                .out_stride = stride,
+                .from = memory.position.as<int32_t>(),
+                .to = memory.position.as<int32_t>(),
+                .matrix = memory.chosen.as<int32_t>(),
+                .packed = true},
+               context.launcher);
+  return {.x = act, .stride = stride};
+}
+
+void prompt_gemm(const Context& context, const PromptGemm& product, const Launcher& launcher) {
+  const PrefillGemm& gemm = product.gemm;
+  const bool experts = gemm.tiles != nullptr;
+  // Evenly spread choices of `rows` assignments reach as many experts as there are rows.
+  const int64_t matrices = experts ? std::min(gemm.rows, context.config.moe->experts) : 1;
+  if (!product.fp4.present()) return prefill_gemm(gemm, launcher, matrices);
+  static_assert(sizeof(ExpertTile) == 3 * sizeof(int32_t) && offsetof(ExpertTile, begin) == 4);
+  fp4_gemm({.x = product.fp4,
+            .rows = gemm.rows,
+            .weight = gemm.weight,
+            .up = gemm.up,
+            .output = gemm.output == GemmOutput::swiglu ? Fp4Output::swiglu
+                      : gemm.output == GemmOutput::f32  ? Fp4Output::f32
+                                                        : Fp4Output::bf16,
+            .y = gemm.y,
+            .y_stride = gemm.y_stride,
+            .experts = {.list = reinterpret_cast<const int32_t*>(gemm.tiles),
+                        .stride = 3,
+                        .rows_max = kTileTokens,
+                        .count = gemm.tile_count,
+                        .gather = gemm.gather}},
+           launcher, matrices);
+}
+
+}  // namespace nibble::cuda
