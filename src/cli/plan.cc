@@ -4,6 +4,7 @@
 #include "cli/hub/fetched_model.h"
 #include "cli/hub/hub_options.h"
 #include "cli/options/flag_errors.h"
+#include "cli/options/image_options.h"
 #include "cli/plan/plan_foreign.h"
 #include "cli/plan/plan_making.h"
 #include "cli/plan/plan_shares.h"
@@ -24,6 +25,7 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     kTokenOption,
     {"json", "", "", "print one JSON document instead"},
     kMaxSequencesOption,
+    kMediaLimitOption,
 });
 constexpr auto kOptions =
     joined_options(kOwnOptions, kEngineOptions, kServingOptions, kTowerOptions, kModelOptions);

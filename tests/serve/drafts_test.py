@@ -180,7 +180,7 @@ class Checks:
         plain = ["serve", self.model, *self.flags, "--no-speculation", "--dry-run"]
         told = self.run(*plain, "--speculative-token-map", self.work / "gone", code=2).stderr
         assert "gone" in told and told.count("\n") == 1, told
-        told = self.run(*plain, "--draft-quantization", "fp8").stderr
+        told = self.run(*plain, "--draft-quantization", "fp8").stdout
         assert "--draft-quantization has no effect: no MTP layer is loaded\n" in told, told
         for words, said in ((["--count", "3"], "--count"), (["--count", "9999999"], "--count")):
             told = self.run("token-map", self.model, *self.texts(), *words, code=2).stderr

@@ -14,7 +14,7 @@ namespace nibble {
 
 namespace {
 
-constexpr std::string_view kLimitFlag = "limit-mm-per-prompt";
+constexpr std::string_view kLimitFlag = kMediaLimitOption.name;
 constexpr std::string_view kPixelsFlag = "mm-processor-kwargs";
 constexpr int64_t kMediaMax = 1024;
 constexpr size_t kVideosDefault = 4;  // of --limit-mm-per-prompt
@@ -171,6 +171,13 @@ std::string images_notice(const ImageIntakeOptions& options, int64_t checkpoints
 }
 
 }  // namespace
+
+Result<bool> takes_media(const Arguments& arguments) {
+  ImageIntakeOptions intake;
+  intake.videos.videos_max = kVideosDefault;
+  TRY(read_limits(arguments.text(kLimitFlag).value_or("{}"), intake));
+  return intake.images_max + intake.videos.videos_max > 0;
+}
 
 Result<ImageFlags> read_image_flags(const Arguments& arguments) {
   FlagErrors errors;

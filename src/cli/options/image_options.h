@@ -13,10 +13,13 @@
 
 namespace nibble {
 
+inline constexpr Option kMediaLimitOption = {
+    "limit-mm-per-prompt", "JSON|K=V", "image=8,video=4",
+    "images and videos of a request; image=0 or video=0: none are taken, and without both no "
+    "memory is"};
+
 inline constexpr auto kImageOptions = std::to_array<Option>({
-    {"limit-mm-per-prompt", "JSON|K=V", "image=8,video=4",
-     "images and videos of a request; image=0 or video=0: none are taken, and without both no "
-     "memory is"},
+    kMediaLimitOption,
     {"mm-processor-kwargs", "JSON", "",
      "min_pixels and max_pixels of images, e.g. {\"max_pixels\":262144}: larger ones are resized "
      "to that, and no request gets more; default: the checkpoint's, of --max-image-tokens at most. "
@@ -53,6 +56,9 @@ struct ImageFlags {
   std::optional<int> num_frames;
   int threads = 1;
 };
+
+/// True if kMediaLimitOption leaves a request an image or a video. Errors: invalid_argument.
+Result<bool> takes_media(const Arguments& arguments);
 
 /// Reads the rows above. Errors: one line per flag with a value it cannot have.
 Result<ImageFlags> read_image_flags(const Arguments& arguments);

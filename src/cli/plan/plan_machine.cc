@@ -9,6 +9,7 @@
 #include "backend/cuda/runtime/slot_layout.h"
 #include "backend/cuda/vision/vision_memory.h"
 #include "backend/cuda/workspace.h"
+#include "cli/options/image_options.h"
 #include "model/kv_codec.h"
 
 namespace nibble {
@@ -115,7 +116,9 @@ Result<PlannedRun> run_of(const Arguments& arguments, const ServedModelSizes& mo
 
 std::optional<VisionConfig> loaded_tower(const Arguments& arguments, const PlanModel& model,
                                          Place::Kind kind) {
-  if (!model.vision || arguments.enabled(kNoVisionOption.name)) return std::nullopt;
+  if (!model.vision || arguments.enabled(kNoVisionOption.name) ||
+      !takes_media(arguments).value())  // read_plan_model() has read it
+    return std::nullopt;
   if (kind == Place::Kind::host) return model.vision;
   const bool asked = arguments.text(kImageTokensOption.name).has_value();
   return asked && cuda::vision_fits_card(*model.vision) ? model.vision : std::nullopt;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/vision/vision_memory.h"
+#include "cli/options/image_options.h"
 
 namespace nibble {
 namespace {
@@ -42,7 +43,8 @@ Tower tower_there(const Arguments& arguments, const PlanModel& model, const Plac
 }
 
 /// The way to load a tower that is left out there, or why there is none.
-std::string way_to_tower(const PlanModel& model, const Place& place) {
+std::string way_to_tower(const Arguments& arguments, const PlanModel& model, const Place& place) {
+  if (!takes_media(arguments).value()) return "--limit-mm-per-prompt leaves no image and no video";
   if (place.kind == Place::Kind::host) return "it is loaded without --no-vision";
   const bool fits = !model.vision || cuda::vision_fits_card(*model.vision);
   return fits ? "--max-image-tokens loads it" : "there is no kernel for its heads on a card";
@@ -69,7 +71,7 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
   const Tower tower = tower_there(arguments, model, place);
   take_weights(model.served, place, tower, report);
   if (tower == Tower::loaded) report.others.vision_bytes = 0;
-  report.way_to_tower = way_to_tower(model, place);
+  report.way_to_tower = way_to_tower(arguments, model, place);
   report.kv_format = kv_format_name(arguments, place);
   return report;
 }

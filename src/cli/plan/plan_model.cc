@@ -2,6 +2,7 @@
 #include "cli/plan/plan_model.h"
 
 #include "base/file.h"
+#include "cli/options/image_options.h"
 #include "cli/plan/plan_sizes.h"
 #include "cli/serving/engine_setup.h"
 #include "cli/serving/model_loader.h"
@@ -251,7 +252,8 @@ Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string&
     request.draft_layer = DraftLayer::wanted;
   else if (speculates_by_default(arguments))
     request.draft_layer = DraftLayer::by_default;
-  if (!arguments.enabled(kNoVisionOption.name)) request.tower = TowerUse::wanted;
+  if (TRY(takes_media(arguments)) && !arguments.enabled(kNoVisionOption.name))
+    request.tower = TowerUse::wanted;
   request.draft_weights = TRY(read_draft_weights(arguments));
   std::optional<Recipe> recipe;
   const bool nothing_said = found.preset != nullptr && !request.dummy;

@@ -40,6 +40,23 @@ TEST_F(PlannedTower, IsLoadedOnACardWhereItsMemoryIsAskedFor) {
   EXPECT_GT(loaded.plan.weight_bytes, left_out.plan.weight_bytes);
 }
 
+TEST_F(PlannedTower, IsLeftOutWhereARequestMayHaveNoMedia) {
+  const auto with = [&](const char* limits) {
+    return report({"--max-image-tokens", "1024", "--limit-mm-per-prompt", limits});
+  };
+  for (const char* one : {"image=0", "video=0"}) EXPECT_GT(with(one).plan.media_bytes, 0) << one;
+  const PlanReport neither = with("image=0,video=0");
+  EXPECT_EQ(neither.plan.media_bytes, 0);
+  EXPECT_LT(neither.plan.weight_bytes, with("image=1").plan.weight_bytes);
+  const std::string text = plan_text(neither);
+  EXPECT_NE(text.find("; --limit-mm-per-prompt leaves no image and no video"), std::string::npos)
+      << text;
+  const auto wrong = read_plan_model(plan_flags({"--limit-mm-per-prompt", "image=x"}), "qwen3.5-4b",
+                                     {}, terminal_);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("limit-mm-per-prompt"), std::string::npos);
+}
+
 TEST_F(PlannedTower, IsLeftOutWhereNoKernelTakesItsHeads) {
   model_.vision->heads = 1;
   const PlanReport left_out = report({"--max-image-tokens", "1024"});
