@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How long others wait between two tokens while large images come: percentiles of the gaps of text
-clients, alone and beside a stream of images of 16 million pixels (16,384 tokens each), which are all
+"""How long others wait between two tokens while large images come: percentiles of the gaps of
+text clients, alone and beside a stream of images of 16 million pixels (16,384 tokens each), all
 different. One image is asked about at a time, so the vision tower and prefill never rest. Random
 weights of the given shape with its vision tower. Needs Python and Pillow.
 
