@@ -88,6 +88,8 @@ step "costly structures are the concern of who asks" "$python" tests/serve/struc
   --nibble "$nibble" --model pebble/model
 step "images through the real clients" "$python" tests/serve/images_test.py \
   --nibble "$nibble" --model pebble/model
+step "bits of prompts with images" "$python" tests/serve/image_bits_test.py \
+  --nibble "$nibble" --model pebble/model
 step "videos through the server" "$python" tests/serve/videos_test.py \
   --nibble "$nibble" --model pebble/model
 step "load tests of servers" "$python" tests/cli/bench_test.py --nibble "$nibble" --model pebble/model
