@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How long others wait between two tokens while large images come: percentiles of the gaps of
-text clients, alone and beside a stream of images of 16 million pixels (16,384 tokens each), all
-different. One image is asked about at a time, so the vision tower and prefill never rest. Random
-weights of the given shape with its vision tower. Needs Python and Pillow.
+"""Measures the time that others wait between two tokens while large images come: percentiles of
+the gaps of text clients, alone and beside a stream of images of 16 million pixels (16,384 tokens
+each), all different. One image is asked about at a time, so the vision tower and prefill never
+rest. Random weights of the given shape with its vision tower. Needs Python and Pillow.
 
     C=tests/golden/configs/qwen3.6-35b-a3b.json
     image_gap.py --config $C --nibble build/cuda/src/cli/nibble
@@ -115,6 +115,8 @@ def main():
             stream.join()
             if stream.error is not None:
                 raise stream.error
+            if answered == len(images):
+                raise RuntimeError("all images were answered before the texts: raise --images")
     for what, run in (("alone", alone), (f"beside {answered} images", beside)):
         print(f"{what}: gap p50 / p95 / p99 {run['p50_itl_ms']:.1f} / {run['p95_itl_ms']:.1f} / "
               f"{run['p99_itl_ms']:.1f} ms, {run['duration']:.1f} s, {run['failed']} failed")
