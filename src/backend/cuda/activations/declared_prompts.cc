@@ -26,7 +26,7 @@ PromptInput prompt_input(const Context& context, const PromptInput& in,
                            .x_stride = in.stride,
                            .out = context.work.rounded.as<uint16_t>(),
                            .out_stride = weight.cols,
-                           .packed = true});
+                           .order = ColumnOrder::packed});
 }
 
 PromptInput sorted_input(const Context& context, const PromptInput& in,
@@ -43,7 +43,7 @@ PromptInput sorted_input(const Context& context, const PromptInput& in,
                            .share = top_k,
                            .to = memory.position.as<int32_t>(),
                            .matrix = memory.chosen.as<int32_t>(),
-                           .packed = true});
+                           .order = ColumnOrder::packed});
 }
 
 PromptInput round_sorted(const Context& context, uint16_t* act, int64_t stride,
@@ -59,7 +59,7 @@ PromptInput round_sorted(const Context& context, uint16_t* act, int64_t stride,
                            .from = memory.position.as<int32_t>(),
                            .to = memory.position.as<int32_t>(),
                            .matrix = memory.chosen.as<int32_t>(),
-                           .packed = true});
+                           .order = ColumnOrder::packed});
 }
 
 void prompt_gemm(const Context& context, const PromptGemm& product, const Launcher& launcher) {

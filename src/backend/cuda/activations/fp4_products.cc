@@ -83,7 +83,7 @@ Fp4Rows make_fp4_rows(const Context& context, const RoundInputs& args, const Lau
                  .count = args.count,
                  .x = args.x,
                  .x_stride = args.x_stride,
-                 .order = args.packed ? ColumnOrder::packed : ColumnOrder::plain,
+                 .order = args.order,
                  .from = args.from,
                  .share = args.share,
                  .to = args.to,
