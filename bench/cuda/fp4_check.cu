@@ -21,7 +21,6 @@ namespace {
 using namespace nibble::cuda;
 
 constexpr const char* kOutputs[] = {"bf16", "f32", "add", "swiglu"};
-double silu_of(double x) { return x / (1.0 + std::exp(-x)); }
 uint16_t bf16_bits(float x) {
   const __nv_bfloat16 rounded = __float2bfloat16_rn(x);
   uint16_t bits;
@@ -29,10 +28,6 @@ uint16_t bf16_bits(float x) {
   return bits;
 }
 bool wide(Fp4Output output) { return output == Fp4Output::f32 || output == Fp4Output::add; }
-/// Where column n of swiglu's result lies.
-int place_of(ColumnOrder order, int n) {
-  return order == ColumnOrder::packed ? packed_position(n) : (n & ~7) | (n & 3) << 1 | (n >> 2 & 1);
-}
 std::vector<int32_t> counted(int n) {
   std::vector<int32_t> list(n);
   for (int i = 0; i < n; ++i) list[i] = i;
@@ -61,17 +56,15 @@ struct Result {
 };
 
 /// Number i of y before a product that adds: a small integer.
-float before(int64_t i) { return static_cast<float>(static_cast<int>(hash_bits(9, i) % 64)) - 32; }
+__host__ __device__ float before(int64_t i) {
+  return static_cast<float>(static_cast<int>(hash_bits(9, i) % 64)) - 32;
+}
 
 Result run(const Product& p, const std::function<void(const Fp4Gemm&)>& launch_it) {
   const int64_t count = p.y_total * p.y_stride;
   auto* y = device_array<float>(count);
   if (p.output == Fp4Output::add)
-    fill_kernel<<<1024, 256>>>(
-        [=] __device__(int64_t i) {
-          y[i] = static_cast<float>(static_cast<int>(hash_bits(9, i) % 64)) - 32;
-        },
-        count);
+    fill_kernel<<<1024, 256>>>([=] __device__(int64_t i) { y[i] = before(i); }, count);
   Fp4Gemm gemm{.x = {.codes = p.x.codes,
                      .scales = p.x.scales,
                      .factors = p.row_factors == RowFactors::each ? p.x.factors : nullptr},

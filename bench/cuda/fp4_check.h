@@ -1,6 +1,7 @@
 // The parts of cuda_fp4_check.
 #pragma once
 
+#include "backend/cuda/ops/linear/prefill_order.h"
 #include "backend/cuda/runtime/launcher.h"
 #include "prefill_check.h"
 
@@ -15,6 +16,11 @@ inline cuda::Launcher fp4_launcher() {
   card.fp4 =
       card.has_fp4_mma() ? cuda::Architecture::Fp4::machine : cuda::Architecture::Fp4::software;
   return {.device = &opened_device(), .card = card};
+}
+
+/// Returns where column c lies in its row.
+inline int place_of(cuda::ColumnOrder order, int c) {
+  return order == cuda::ColumnOrder::packed ? cuda::packed_position(c) : placed(c);
 }
 
 /// The instruction on fragments against the host (fp4_proof_check.cu).

@@ -43,12 +43,6 @@ float input_at(int64_t r, int c) {
   }
 }
 
-/// Where column c of a row lies.
-int place_of(ColumnOrder order, int c) {
-  if (order == ColumnOrder::packed) return packed_position(c);
-  return (c & ~7) | (c & 3) << 1 | (c >> 2 & 1);
-}
-
 struct Case {
   const char* name;
   ColumnOrder order = ColumnOrder::plain;

@@ -33,8 +33,6 @@ __device__ double weight_value(const DeviceLinear& w, int64_t row, int64_t colum
                             : w.factors[0];
   return e4m3_value(w.values[at]) * factor;
 }
-/// Column c of a row of x, which lies where x_place says.
-__host__ __device__ int placed(int c) { return (c & ~7) | (c & 3) << 1 | (c >> 2 & 1); }
 
 /// A warp makes an output.
 __global__ void reference_kernel(DeviceLinear w, const uint16_t* x, int64_t x_stride,
@@ -342,7 +340,7 @@ void Check::gate_up(const Shape& shape, uint32_t seed) {
         const auto at = static_cast<size_t>(r * shape.rows + n);
         const double gate = want[0][at];
         error.add(bf16_value(found[static_cast<size_t>(r * act_stride + placed(n))]),
-                  gate / (1.0 + std::exp(-gate)) * want[1][at]);
+                  silu_of(gate) * want[1][at]);
       }
     return error.value();
   };
@@ -495,7 +493,7 @@ void Check::convolution(uint32_t seed) {
       double sum = 0.0;
       for (int j = 0; j < kTaps; ++j)
         sum += double{weights[static_cast<size_t>(c * kTaps + j)]} * input(j);
-      error.add(found[static_cast<size_t>(r * kChannels + c)], sum / (1.0 + std::exp(-sum)));
+      error.add(found[static_cast<size_t>(r * kChannels + c)], silu_of(sum));
       for (int j = 0; j < 3; ++j)
         wrong += left[static_cast<size_t>(slot + j * kChannels + c)] != input(j + 1);
     }

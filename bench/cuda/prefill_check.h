@@ -87,6 +87,10 @@ __host__ __device__ inline double e2m1_value(uint32_t code) {
   return (code & 8) != 0 ? -kSizes[code & 7] : kSizes[code & 7];
 }
 
+/// Where column c of an input of generation arithmetic lies in its row.
+__host__ __device__ constexpr int placed(int c) { return (c & ~7) | (c & 3) << 1 | (c >> 2 & 1); }
+inline double silu_of(double x) { return x / (1.0 + std::exp(-x)); }
+
 /// Device memory of n elements, filled with NaN bytes.
 template <typename T>
 T* device_array(int64_t n) {

@@ -12,7 +12,6 @@ namespace {
 
 using namespace nibble::cuda;
 
-constexpr int kSharedBytesHopper = 232448;
 constexpr int kSharedBytesSmall = 101376;
 constexpr uint32_t kQkv = 1, kA = 2, kB = 3, kConv = 4, kALog = 5, kBias = 6, kState = 7,
                    kHistory = 8, kZ = 9, kNorm = 10;
@@ -139,8 +138,6 @@ struct Inputs {
   }
 };
 
-double silu(double x) { return x / (1.0 + std::exp(-x)); }
-
 /// One value head of one sequence in double.
 struct Recurrence {
   const Inputs& inputs;
@@ -166,7 +163,7 @@ struct Recurrence {
     double sum = 0.0;
     for (int j = 0; j < 4; ++j)
       sum += double{0.5F * hash_normal(kConv, channel * 4 + j)} * raw(i - 3 + j, channel);
-    return silu(sum);
+    return silu_of(sum);
   }
   double rounded(int i, int64_t channel) const {
     return round_bf16(static_cast<float>(convolved(i, channel)));
@@ -210,7 +207,7 @@ struct Recurrence {
     for (int j = 0; j < s.v_dim; ++j) {
       const int64_t column = int64_t{head} * s.v_dim + j;
       const double z = round_bf16(hash_normal(kZ, (row_begin + i) * inputs.values + column));
-      o[j] *= scale * (0.2F * hash_normal(kNorm, j) + 1.0F) * silu(z);
+      o[j] *= scale * (0.2F * hash_normal(kNorm, j) + 1.0F) * silu_of(z);
     }
     return o;
   }

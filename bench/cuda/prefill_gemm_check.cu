@@ -103,8 +103,6 @@ struct Check {
   void time_moe(int rows);
 };
 
-double silu(double x) { return x / (1.0 + std::exp(-x)); }
-
 constexpr uint32_t kX = 11;
 constexpr uint32_t kY = 12;
 
@@ -163,7 +161,7 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
     const int t = static_cast<int>(hash_bits(3, i) % rows);
     const int n = static_cast<int>(hash_bits(4, i) % w.n);
     double want = dot(w, 0, t, stride, n);
-    if (paired) want = silu(want) * dot(up, 0, t, stride, n);
+    if (paired) want = silu_of(want) * dot(up, 0, t, stride, n);
     error.add(value(t * y_stride + (paired ? packed_position(n) : n)), want);
   }
   tally.check(error.value() < (wide ? (w.layout == FactorLayout::block128 ? 3e-3 : 1e-5) : 3.5e-3),
@@ -330,7 +328,7 @@ void Check::run_moe(const char* name, Format format, int rows, int experts, int 
       const int e = order[s].second;
       std::vector<double> inner(width);
       for (int f = 0; f < width; ++f)
-        inner[f] = silu(dot(moe.gate, e, t, hidden, f)) * dot(moe.up, e, t, hidden, f);
+        inner[f] = silu_of(dot(moe.gate, e, t, hidden, f)) * dot(moe.up, e, t, hidden, f);
       for (int d = 0; d < hidden; d += 7) {
         double y = 0.0;
         for (int f = 0; f < width; ++f) y += inner[f] * moe.down.at(e, d, f);

@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -45,10 +46,10 @@ def recorded_rates(options):
 def served(nibble, folder, body, options):
     """The rate of each number of clients, from one server; NaN where a run was no measurement."""
     flags = ["--load-format", f"dummy:{options.layout}", "--max-num-seqs",
-             str(max(options.clients)), *options.flags.split()]
+             str(max(options.clients)), *shlex.split(options.flags)]
     client = types.SimpleNamespace(nibble=options.client or nibble, ids=(300, 2000),
                                    seed=int.from_bytes(os.urandom(4), "big"), limit=300,
-                                   body={**json.loads(options.body), **body})
+                                   body={**options.body, **body})
     rates = {}
     with RunningServer(nibble, str(folder), flags) as server:
         for clients in options.clients:
@@ -105,7 +106,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kinds", nargs="*", choices=("plain", "schema"),
                         default=["plain", "schema"])
-    parser.add_argument("--body", default="{}", help="JSON fields of every request: sampling")
+    parser.add_argument("--body", type=json.loads, default={}, metavar="JSON",
+                        help="fields of every request, such as sampling")
     parser.add_argument("--flags", default="--kv-cache-memory-bytes 20000000000", help="of serve")
     options = parser.parse_args()
     builds = dict(pair.split("=", 1) for pair in

@@ -64,18 +64,24 @@ void GoldenChecks::expect_logits(std::span<const float> found, size_t sequence, 
                                      << first_row << ".." << first_row + found.size() / vocab;
 }
 
-std::vector<float> GoldenChecks::prefill(TestSession& session, size_t sequence, int piece) {
-  const GoldenSequence& golden = golden_.sequences[sequence];
-  const size_t step = piece == 0 ? golden.ids.size() : static_cast<size_t>(piece);
+std::vector<float> logits_in_pieces(TestSession& session, const GoldenSequence& golden,
+                                    size_t piece, TestSession::Feed feed) {
   std::vector<float> logits;
-  for (size_t at = 0; at < golden.ids.size(); at += step) {
-    const size_t count = std::min(step, golden.ids.size() - at);
-    const auto rows = session.pass({{.sequence = static_cast<int>(sequence),
-                                     .tokens = std::span(golden.ids).subspan(at, count),
-                                     .positions = std::span(golden.positions).subspan(at, count)}});
+  for (size_t at = 0; at < golden.ids.size(); at += piece) {
+    const size_t count = std::min(piece, golden.ids.size() - at);
+    feed.tokens = std::span(golden.ids).subspan(at, count);
+    feed.positions = std::span(golden.positions).subspan(at, count);
+    const auto rows = session.pass({feed});
     logits.insert(logits.end(), rows.begin(), rows.end());
   }
   return logits;
+}
+
+std::vector<float> GoldenChecks::prefill(TestSession& session, size_t sequence, int piece) {
+  const GoldenSequence& golden = golden_.sequences[sequence];
+  return logits_in_pieces(session, golden,
+                          piece == 0 ? golden.ids.size() : static_cast<size_t>(piece),
+                          {.sequence = static_cast<int>(sequence)});
 }
 
 void GoldenChecks::expect_prefill(int piece) {

@@ -9,6 +9,11 @@
 
 namespace nibble {
 
+/// Returns the logits of a golden's sequence, fed to the session in pieces of `piece` tokens, the
+/// last of which may be shorter. feed: its sequence in the session and its arithmetic.
+std::vector<float> logits_in_pieces(TestSession& session, const GoldenSequence& golden,
+                                    size_t piece, TestSession::Feed feed = {});
+
 class GoldenChecks {
  public:
   /// `logit_error_max`: bar on relative_error of each logit comparison (the house bar is 1e-3).

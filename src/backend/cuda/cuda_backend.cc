@@ -107,7 +107,7 @@ class CudaBackend final : public TowerBackend {
     return after_block(batch, h);
   }
   HeadOutput head(const Batch& batch, Residual h) override;
-  /// Passes that are recorded alone: the host lays out prompts in memory that the device reads.
+  /// Takes recorded passes only: the host lays out prompts in memory that the device still reads.
   bool begin_head(const Batch& batch, Residual h) override;
   HeadOutput end_head() override;
   bool drafts() const override { return config_.draft_layers > 0; }
@@ -127,6 +127,7 @@ class CudaBackend final : public TowerBackend {
   void set_sampleable(std::span<const uint32_t> bits) override {
     head_results_.set_sampleable(bits);
   }
+
   // These are only queued.
   void zero_states(std::span<const int32_t> slots) override { pools_.zero_slots(slots, stream_); }
   void move_pages(CacheMove move, std::span<const IdPair> pages) override {
@@ -362,20 +363,19 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
     head_block(context_, nullptr, context_.batch.rows);
     return {};
   }
-  CHECK(!head_begun_, "the tokens of the pass before were not read");
   launch_head(batch);
   finish();
   return head_results_.output();
 }
 
 void CudaBackend::launch_head(const Batch& batch) {
+  CHECK(!head_begun_, "the tokens of the pass before were not read");
   head_results_.run(context_, batch_, batch,
                     head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
   pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
 }
 
 bool CudaBackend::begin_head(const Batch& batch, Residual) {
-  CHECK(!head_begun_, "the tokens of the pass before were not read");
   if (!graph_ || !head_results_.takes(batch)) return false;
   launch_head(batch);
   head_ended_.record(stream_);
@@ -383,7 +383,7 @@ bool CudaBackend::begin_head(const Batch& batch, Residual) {
   return true;
 }
 
-/// The pass behind it may compute already.
+/// The next pass may be computing already.
 HeadOutput CudaBackend::end_head() {
   CHECK(head_begun_, "no head was begun");
   head_begun_ = false;

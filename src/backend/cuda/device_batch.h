@@ -34,8 +34,8 @@ class DeviceBatch {
   /// Lays out a batch on the rows and sequences of `extent`; those the batch lacks are padding.
   /// Then copies it to the device.
   void upload(const Batch& batch, const Extent& extent, cudaStream_t stream);
-  /// The same for a batch with carried tokens, which the device takes from `chosen` when it comes
-  /// to this.
+  /// Does the same for a batch with carried tokens, which the device takes from `chosen` in the
+  /// order of launcher.stream.
   void upload_carried(const Batch& batch, const Extent& extent, const ChosenRow* chosen,
                       const Launcher& launcher);
   /// Returns the addresses of a batch of that extent, without uploading one.
@@ -50,8 +50,8 @@ class DeviceBatch {
   int32_t device_row(int32_t row) const { return device_rows_[static_cast<size_t>(row)]; }
 
  private:
-  /// Lays the batch out in host memory; the number of its integers, without the carried rows, which
-  /// follow.
+  /// Lays the batch out in host memory and returns the number of its integers; the carried rows,
+  /// which are not counted, follow them.
   int64_t lay_out(const Batch& batch, const Extent& extent);
   void add_sequence(const Batch& batch, size_t index, int32_t* block);
   /// Rows of media, rows with snapshots, rows whose logits are wanted.
@@ -64,7 +64,7 @@ class DeviceBatch {
   bool entries_ = false;
   const float* media_ = nullptr;
   DeviceSlice device_;
-  // In turn, since a pass may be laid out while the one before is not read by the device yet.
+  // Passes take turns, since one may be laid out before the device has read the one before.
   struct HostBlock {
     PinnedBuffer memory;
     Event read;

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "backend/cuda/ops/linear/round_inputs.h"
-
 namespace nibble::cuda {
 namespace {
 
@@ -85,7 +83,7 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
   const RoundInputs rounding{
       .x = args.x, .x_stride = args.x_stride, .out = out, .out_stride = args.x_stride};
   if (in_fp4(context, args.routed_low, args.routed_high)) {
-    routed_gate_up_fp4(context, args, launcher);
+    gate_up_fp4(context, args, ExpertMatrices::routed, launcher);
   } else if (args.routed_low.present()) {
     if (rounds(args.routed_low)) {
       RoundInputs each = rounding;
@@ -103,7 +101,7 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
   }
   if (!args.shared_low.present()) return;
   if (in_fp4(context, args.shared_low, args.shared_high))
-    return shared_gate_up_fp4(context, args, launcher);
+    return gate_up_fp4(context, args, ExpertMatrices::shared, launcher);
   ExpertArgs shared = args;
   shared.routed_low = shared.routed_high = {};
   if (rounds(args.shared_low)) {
@@ -134,11 +132,11 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
   };
   ExpertArgs rest = args;
   if (in_fp4(context, args.routed_low)) {
-    routed_down_fp4(context, args, launcher);
+    down_fp4(context, args, ExpertMatrices::routed, launcher);
     rest.routed_low = rest.routed_high = {};
   }
   if (in_fp4(context, args.shared_low)) {
-    shared_down_fp4(context, args, launcher);
+    down_fp4(context, args, ExpertMatrices::shared, launcher);
     rest.shared_low = rest.shared_high = {};
   }
   round(rest.routed_low, args.rows * args.top_k, 0, args.routing.experts);

@@ -2,92 +2,64 @@
 #include <algorithm>
 
 #include "backend/cuda/activations/declared.h"
-#include "backend/cuda/ops/linear/round_inputs.h"
 #include "backend/cuda/ops/route/prompt_route.h"
 
 namespace nibble::cuda {
 
+namespace {
+
+/// Rounds rows, or makes codes of them where the product is made of codes.
+PromptInput rounded(const Context& context, const RoundInputs& rows) {
+  if (in_fp4(context, rows.weight)) return {.fp4 = make_fp4_rows(context, rows, context.launcher)};
+  round_inputs(rows, context.launcher);
+  return {.x = rows.out, .stride = rows.out_stride};
+}
+
+}  // namespace
+
 PromptInput prompt_input(const Context& context, const PromptInput& in,
                          const DeviceLinear& weight) {
   if (!rounds(weight)) return in;
-  if (in_fp4(context, weight))
-    return {.fp4 = make_fp4_rows(context,
-                                 {.weight = weight,
-                                  .count = context.prompts.rows,
-                                  .x = in.x,
-                                  .x_stride = in.stride,
-                                  .order = ColumnOrder::packed},
-                                 context.launcher)};
-  auto* out = context.work.rounded.as<uint16_t>();
-  round_inputs({.weight = weight,
-                .count = context.prompts.rows,
-                .x = static_cast<const uint16_t*>(in.x),
-                .x_stride = in.stride,
-                .out = out,
-                .out_stride = weight.cols,
-                .packed = true},
-               context.launcher);
-  return {.x = out, .stride = weight.cols};
+  return rounded(context, {.weight = weight,
+                           .count = context.prompts.rows,
+                           .x = in.x,
+                           .x_stride = in.stride,
+                           .out = context.work.rounded.as<uint16_t>(),
+                           .out_stride = weight.cols,
+                           .order = ColumnOrder::packed});
 }
 
 PromptInput sorted_input(const Context& context, const PromptInput& in,
                          const DeviceLinear& weight) {
   if (!rounds(weight)) return in;
-  auto* out = context.work.rounded.as<uint16_t>();
   const PromptMlpMemory& memory = context.plan.mlp();
   const int32_t top_k = context.config.moe->top_k;
-  if (in_fp4(context, weight))
-    return {.fp4 = make_fp4_rows(context,
-                                 {.weight = weight,
-                                  .count = context.prompts.rows * top_k,
-                                  .x = in.x,
-                                  .x_stride = in.stride,
-                                  .order = ColumnOrder::packed,
-                                  .share = top_k,
-                                  .to = memory.position.as<int32_t>(),
-                                  .matrix = memory.chosen.as<int32_t>()},
-                                 context.launcher)};
-  round_inputs({.weight = weight,
-                .count = context.prompts.rows * top_k,
-                .x = static_cast<const uint16_t*>(in.x),
-                .x_stride = in.stride,
-                .out = out,
-                .out_stride = weight.cols,
-                .share = top_k,
-                .to = memory.position.as<int32_t>(),
-                .matrix = memory.chosen.as<int32_t>(),
-                .packed = true},
-               context.launcher);
-  return {.x = out, .stride = weight.cols};
+  return rounded(context, {.weight = weight,
+                           .count = context.prompts.rows * top_k,
+                           .x = in.x,
+                           .x_stride = in.stride,
+                           .out = context.work.rounded.as<uint16_t>(),
+                           .out_stride = weight.cols,
+                           .share = top_k,
+                           .to = memory.position.as<int32_t>(),
+                           .matrix = memory.chosen.as<int32_t>(),
+                           .order = ColumnOrder::packed});
 }
 
 PromptInput round_sorted(const Context& context, uint16_t* act, int64_t stride,
                          const DeviceLinear& weight) {
   if (!rounds(weight)) return {.x = act, .stride = stride};
   const PromptMlpMemory& memory = context.plan.mlp();
-  if (in_fp4(context, weight))
-    return {.fp4 = make_fp4_rows(context,
-                                 {.weight = weight,
-                                  .count = context.prompts.rows * context.config.moe->top_k,
-                                  .x = act,
-                                  .x_stride = stride,
-                                  .order = ColumnOrder::packed,
-                                  .from = memory.position.as<int32_t>(),
-                                  .to = memory.position.as<int32_t>(),
-                                  .matrix = memory.chosen.as<int32_t>()},
-                                 context.launcher)};
-  round_inputs({.weight = weight,
-                .count = context.prompts.rows * context.config.moe->top_k,
-                .x = act,
-                .x_stride = stride,
-                .out = act,
-                .out_stride = stride,
-                .from = memory.position.as<int32_t>(),
-                .to = memory.position.as<int32_t>(),
-                .matrix = memory.chosen.as<int32_t>(),
-                .packed = true},
-               context.launcher);
-  return {.x = act, .stride = stride};
+  return rounded(context, {.weight = weight,
+                           .count = context.prompts.rows * context.config.moe->top_k,
+                           .x = act,
+                           .x_stride = stride,
+                           .out = act,
+                           .out_stride = stride,
+                           .from = memory.position.as<int32_t>(),
+                           .to = memory.position.as<int32_t>(),
+                           .matrix = memory.chosen.as<int32_t>(),
+                           .order = ColumnOrder::packed});
 }
 
 void prompt_gemm(const Context& context, const PromptGemm& product, const Launcher& launcher) {

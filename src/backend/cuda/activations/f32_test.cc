@@ -61,16 +61,7 @@ TEST_P(CudaF32Quantized, IsTheReference) {
     const auto backend =
         make(golden.weights, golden.config, {.activations = Activations::f32}).value();
     TestSession session(*backend, golden.config, {.sequences = 1});
-    std::vector<float> logits;
-    for (size_t at = 0; at < sequence.ids.size(); at += piece) {
-      const size_t count = std::min(piece, sequence.ids.size() - at);
-      const auto rows =
-          session.pass({{.tokens = std::span(sequence.ids).subspan(at, count),
-                         .positions = std::span(sequence.positions).subspan(at, count),
-                         .arithmetic = arithmetic}});
-      logits.insert(logits.end(), rows.begin(), rows.end());
-    }
-    return logits;
+    return logits_in_pieces(session, sequence, piece, {.arithmetic = arithmetic});
   };
   const size_t whole = sequence.ids.size();
   const auto expected = run(make_reference_backend, whole, Arithmetic::prompt);

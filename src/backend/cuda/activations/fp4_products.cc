@@ -19,9 +19,34 @@ Fp4List lists_of(const Routing& routing) {
           .scatter = routing.assignments};
 }
 
-int32_t assignments_of(const ExpertArgs& args) { return args.rows * args.top_k; }
-/// Evenly spread choices reach as many experts as there are assignments.
-int64_t experts_met(const ExpertArgs& args) { return std::min(assignments_of(args), args.experts); }
+/// A Part has the matrices of routed experts or of the shared one, and the rows of args.act and
+/// args.y that are theirs.
+struct Part {
+  const DeviceLinear& low;
+  const DeviceLinear& high;
+  int32_t count = 0;                // rows
+  int64_t begin = 0;                // the first
+  int32_t share = 1;                // adjacent rows made of one row of args.x
+  const int32_t* matrix = nullptr;  // [count], the expert of each row
+  Fp4List lists;
+  int64_t matrices = 1;  // that are read
+};
+Part part_of(const ExpertArgs& args, ExpertMatrices which) {
+  if (which == ExpertMatrices::shared)
+    return {.low = args.shared_low,
+            .high = args.shared_high,
+            .count = args.rows,
+            .begin = args.shared_begin};
+  const int32_t assignments = args.rows * args.top_k;
+  return {.low = args.routed_low,
+          .high = args.routed_high,
+          .count = assignments,
+          .share = args.top_k,
+          .matrix = args.routing.experts,
+          .lists = lists_of(args.routing),
+          // Evenly spread choices reach as many experts as there are assignments.
+          .matrices = std::min(assignments, args.experts)};
+}
 
 }  // namespace
 
@@ -49,14 +74,23 @@ bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear
          gate.rows % fp4_tile_rows(Fp4Output::swiglu) == 0;
 }
 
-Fp4Rows make_fp4_rows(const Context& context, const QuantizeRows& args, const Launcher& launcher) {
+Fp4Rows make_fp4_rows(const Context& context, const RoundInputs& args, const Launcher& launcher) {
   const DeviceSlice& memory = context.work.rounded;
   CHECK(args.count * fp4_row_bytes(args.weight.cols) <= memory.bytes(), args.count, " rows of ",
         args.weight.cols, " columns in ", memory.bytes(), " bytes");
-  QuantizeRows rows = args;
-  rows.out = cut_fp4_rows(memory.as<uint8_t>(), args.count, args.weight.cols);
-  quantize_rows(rows, launcher);
-  return rows.out;
+  const Fp4Rows out = cut_fp4_rows(memory.as<uint8_t>(), args.count, args.weight.cols);
+  quantize_rows({.weight = args.weight,
+                 .count = args.count,
+                 .x = args.x,
+                 .x_stride = args.x_stride,
+                 .order = args.order,
+                 .from = args.from,
+                 .share = args.share,
+                 .to = args.to,
+                 .matrix = args.matrix,
+                 .out = out},
+                launcher);
+  return out;
 }
 
 void linear_fp4(const Context& context, const LinearArgs& args, const Launcher& launcher) {
@@ -78,75 +112,47 @@ void linear_fp4(const Context& context, const LinearArgs& args, const Launcher& 
            launcher);
 }
 
-void routed_gate_up_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+void gate_up_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
+                 const Launcher& launcher) {
+  const Part part = part_of(args, which);
   const Fp4Rows x = make_fp4_rows(context,
-                                  {.weight = args.routed_low,
-                                   .count = assignments_of(args),
+                                  {.weight = part.low,
+                                   .count = part.count,
                                    .x = args.x,
                                    .x_stride = args.x_stride,
-                                   .share = args.top_k,
-                                   .matrix = args.routing.experts},
+                                   .share = part.share,
+                                   .matrix = part.matrix},
                                   launcher);
   fp4_gemm({.x = x,
-            .rows = assignments_of(args),
-            .weight = args.routed_low,
-            .up = args.routed_high,
+            .rows = part.count,
+            .weight = part.low,
+            .up = part.high,
             .output = Fp4Output::swiglu,
             .order = ColumnOrder::plain,
-            .y = args.act,
+            .y = args.act + part.begin * args.act_stride,
             .y_stride = args.act_stride,
-            .experts = lists_of(args.routing)},
-           launcher, experts_met(args));
+            .experts = part.lists},
+           launcher, part.matrices);
 }
 
-void shared_gate_up_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
-  const Fp4Rows x = make_fp4_rows(
-      context,
-      {.weight = args.shared_low, .count = args.rows, .x = args.x, .x_stride = args.x_stride},
-      launcher);
-  fp4_gemm({.x = x,
-            .rows = args.rows,
-            .weight = args.shared_low,
-            .up = args.shared_high,
-            .output = Fp4Output::swiglu,
-            .order = ColumnOrder::plain,
-            .y = args.act + args.shared_begin * args.act_stride,
-            .y_stride = args.act_stride},
-           launcher);
-}
-
-void routed_down_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+void down_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
+              const Launcher& launcher) {
+  const Part part = part_of(args, which);
   const Fp4Rows x = make_fp4_rows(context,
-                                  {.weight = args.routed_low,
-                                   .count = assignments_of(args),
-                                   .x = args.act,
+                                  {.weight = part.low,
+                                   .count = part.count,
+                                   .x = args.act + part.begin * args.act_stride,
                                    .x_stride = args.act_stride,
-                                   .matrix = args.routing.experts},
+                                   .matrix = part.matrix},
                                   launcher);
   fp4_gemm({.x = x,
-            .rows = assignments_of(args),
-            .weight = args.routed_low,
+            .rows = part.count,
+            .weight = part.low,
             .output = Fp4Output::f32,
-            .y = args.y,
+            .y = args.y + part.begin * args.y_stride,
             .y_stride = args.y_stride,
-            .experts = lists_of(args.routing)},
-           launcher, experts_met(args));
-}
-
-void shared_down_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
-  const Fp4Rows x = make_fp4_rows(context,
-                                  {.weight = args.shared_low,
-                                   .count = args.rows,
-                                   .x = args.act + args.shared_begin * args.act_stride,
-                                   .x_stride = args.act_stride},
-                                  launcher);
-  fp4_gemm({.x = x,
-            .rows = args.rows,
-            .weight = args.shared_low,
-            .output = Fp4Output::f32,
-            .y = args.y + args.shared_begin * args.y_stride,
-            .y_stride = args.y_stride},
-           launcher);
+            .experts = part.lists},
+           launcher, part.matrices);
 }
 
 }  // namespace nibble::cuda

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/context.h"
 #include "backend/cuda/ops/fp4/fp4_select.h"
+#include "backend/cuda/ops/linear/round_inputs.h"
 #include "base/result.h"
 
 namespace nibble::cuda {
@@ -17,16 +18,17 @@ bool in_fp4(const Context& context, const DeviceLinear& weight);
 /// The same of gate and up, whose results are joined.
 bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear& up);
 
-/// Makes rows for one matrix in the workspace; they are valid until the next call of anything that
-/// rounds. args.out is set here.
-Fp4Rows make_fp4_rows(const Context& context, const QuantizeRows& args, const Launcher& launcher);
+/// Makes the rows that round_inputs(args) makes, as codes in the workspace instead of args.out;
+/// they are valid until the next call of anything that rounds.
+Fp4Rows make_fp4_rows(const Context& context, const RoundInputs& args, const Launcher& launcher);
 
-// These are for generation arithmetic; args.count is 1.
+// These are for generation arithmetic.
+/// args.count is 1.
 void linear_fp4(const Context& context, const LinearArgs& args, const Launcher& launcher);
-/// Gate and up, and down, of the routed experts alone, and of the shared expert or dense matrix.
-void routed_gate_up_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher);
-void shared_gate_up_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher);
-void routed_down_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher);
-void shared_down_fp4(const Context& context, const ExpertArgs& args, const Launcher& launcher);
+enum class ExpertMatrices : uint8_t { routed, shared };  // shared: also those of a dense MLP
+void gate_up_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
+                 const Launcher& launcher);
+void down_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
+              const Launcher& launcher);
 
 }  // namespace nibble::cuda

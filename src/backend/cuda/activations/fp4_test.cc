@@ -7,7 +7,6 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "testing/golden_checks.h"
-#include "testing/test_session.h"
 
 namespace nibble {
 namespace {
@@ -24,18 +23,8 @@ class CudaFp4 : public testing::TestWithParam<std::string> {
                     Arithmetic arithmetic) {
     const auto backend =
         make(golden.weights, golden.config, {.activations = Activations::declared}).value();
-    const GoldenSequence& sequence = golden.sequences.front();
     TestSession session(*backend, golden.config, {.sequences = 1});
-    Logits all;
-    for (size_t at = 0; at < sequence.ids.size(); at += piece) {
-      const size_t count = std::min(piece, sequence.ids.size() - at);
-      const Logits some =
-          session.pass({{.tokens = std::span(sequence.ids).subspan(at, count),
-                         .positions = std::span(sequence.positions).subspan(at, count),
-                         .arithmetic = arithmetic}});
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    return all;
+    return logits_in_pieces(session, golden.sequences.front(), piece, {.arithmetic = arithmetic});
   }
 };
 

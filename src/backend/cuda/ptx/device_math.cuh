@@ -79,6 +79,17 @@ __device__ __forceinline__ float block_sum(float x, float* scratch) {
   return total;
 }
 
+/// Returns the largest of what the kThreads threads of a block bring. Once in a kernel.
+template <int kThreads>
+__device__ __forceinline__ uint32_t block_largest(uint32_t bits) {
+  __shared__ uint32_t of_warp[kThreads / 32];
+  bits = __reduce_max_sync(kAllLanes, bits);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = bits;
+  __syncthreads();
+  for (const uint32_t other : of_warp) bits = max(bits, other);
+  return bits;
+}
+
 __device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x / (1.0F + expf(-x)); }
 

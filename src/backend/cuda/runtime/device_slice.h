@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace nibble::cuda {
 
@@ -18,6 +19,7 @@ class DeviceSlice {
   T* as() const {
     return static_cast<T*>(data_);
   }
+  std::span<std::byte> span() const { return {as<std::byte>(), static_cast<size_t>(bytes_)}; }
 
  private:
   void* data_ = nullptr;

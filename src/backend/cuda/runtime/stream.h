@@ -3,7 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <utility>
+#include <memory>
+#include <type_traits>
 
 #include "backend/cuda/runtime/device_memory.h"
 
@@ -14,24 +15,20 @@ class Stream {
   Stream() = default;
   /// A stream of the current device, which does not wait for the default stream.
   static Stream create() {
-    Stream stream;
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream.stream_, cudaStreamNonBlocking));
-    return stream;
+    cudaStream_t stream = nullptr;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return Stream(stream);
   }
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  Stream& operator=(Stream&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    return *this;
-  }
-  /// Work that it was given is still done.
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-  cudaStream_t get() const { return stream_; }
-  void wait() const { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  cudaStream_t get() const { return stream_.get(); }
+  void wait() const { CUDA_CHECK(cudaStreamSynchronize(get())); }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  /// Work that the stream was given is still done.
+  struct Destroy {
+    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+  };
+  explicit Stream(cudaStream_t stream) : stream_(stream) {}
+  std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Destroy> stream_;
 };
 
 /// A place in the work of a stream.
@@ -40,23 +37,22 @@ class Event {
   Event() = default;
   /// An event of the current device, without a time.
   static Event create() {
-    Event event;
-    CUDA_CHECK(cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming));
-    return event;
+    cudaEvent_t event = nullptr;
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return Event(event);
   }
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
-  }
-  void record(cudaStream_t stream) const { CUDA_CHECK(cudaEventRecord(event_, stream)); }
-  void wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
+  void record(cudaStream_t stream) const { CUDA_CHECK(cudaEventRecord(event_.get(), stream)); }
+  /// Waits until the work before the place is done; before record() there is none.
+  void wait() const { CUDA_CHECK(cudaEventSynchronize(event_.get())); }
+  /// Lets later work of `stream` begin no earlier.
+  void hold(cudaStream_t stream) const { CUDA_CHECK(cudaStreamWaitEvent(stream, event_.get())); }
 
  private:
-  cudaEvent_t event_ = nullptr;
+  struct Destroy {
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  explicit Event(cudaEvent_t event) : event_(event) {}
+  std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy> event_;
 };
 
 }  // namespace nibble::cuda

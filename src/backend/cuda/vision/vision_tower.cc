@@ -210,11 +210,9 @@ bool CardTower::finite(std::span<const int32_t> rows) const {
 }
 
 void CardTower::move(CacheMove move, std::span<const IdPair> rows) const {
-  const DeviceSlice& device = memory_.rows;
-  queue_moves({.device = {device.as<std::byte>(), static_cast<size_t>(device.bytes())},
-               .host = host_rows_.span(),
-               .bytes_each = media_row_bytes()},
-              move, rows, launcher_.stream);
+  queue_moves(
+      {.device = memory_.rows.span(), .host = host_rows_.span(), .bytes_each = media_row_bytes()},
+      move, rows, launcher_.stream);
 }
 
 void CardTower::poison(std::span<const int32_t> rows) const {

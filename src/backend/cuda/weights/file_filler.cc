@@ -3,11 +3,13 @@
 // the device, so that the host never uses more than those buffers. The device checks the numbers
 // that must be finite, and then reorders codes of 4 and 8 bits in their words (code_words.h).
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 
 #include "backend/cuda/ops/vision/vision.h"
 #include "backend/cuda/runtime/copy_threads.h"
+#include "backend/cuda/runtime/stream.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "model/weights/sound_weights.h"
@@ -44,20 +46,17 @@ class Sender {
   Result<void> open() {
     buffer_ = TRY(PinnedBuffer::allocate(2 * kBufferBytes, "reading weights"));
     stream_ = Stream::create();
-    for (cudaEvent_t& event : sent_)
-      CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    for (Event& event : sent_) event = Event::create();
     return {};
   }
   ~Sender() {
     if (stream_.get() != nullptr) cudaStreamSynchronize(stream_.get());
-    for (cudaEvent_t event : sent_)
-      if (event != nullptr) cudaEventDestroy(event);
   }
   /// Reads and sends copies that have at most kBufferBytes together.
   Result<void> send(const Weights& weights, std::span<const RowCopy> copies) {
     half_ ^= 1;
-    CUDA_CHECK(cudaEventSynchronize(sent_[half_]));
-    int64_t used = half_ * kBufferBytes;
+    sent_[half_].wait();
+    int64_t used = static_cast<int64_t>(half_) * kBufferBytes;
     for (const RowCopy& copy : copies) {
       const std::span<std::byte> bytes = buffer_.part(used, copy.bytes());
       TRY(weights.read(copy.stored, copy.begin, bytes));
@@ -67,7 +66,7 @@ class Sender {
           static_cast<size_t>(copy.rows), cudaMemcpyHostToDevice, stream_.get()));
       used += copy.bytes();
     }
-    CUDA_CHECK(cudaEventRecord(sent_[half_], stream_.get()));
+    sent_[half_].record(stream_.get());
     return {};
   }
   void finish() { stream_.wait(); }
@@ -75,8 +74,8 @@ class Sender {
  private:
   PinnedBuffer buffer_;
   Stream stream_;
-  cudaEvent_t sent_[2] = {};
-  int half_ = 0;
+  std::array<Event, 2> sent_;
+  size_t half_ = 0;
 };
 
 class FileFiller final : public WeightFiller {

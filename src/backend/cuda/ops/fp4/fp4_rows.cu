@@ -66,16 +66,6 @@ __device__ uint32_t largest(const Group& group) {
   return bits;
 }
 
-/// Returns the largest of what all threads of the block bring.
-__device__ uint32_t block_largest(uint32_t bits) {
-  __shared__ uint32_t of_warp[kThreads / 32];
-  bits = __reduce_max_sync(kAllLanes, bits);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = bits;
-  __syncthreads();
-  for (const uint32_t other : of_warp) bits = max(bits, other);
-  return bits;
-}
-
 /// Returns G of a row whose largest magnitude is amax; what would be zero, NaN or infinite is 1.
 __device__ float global_of(float amax) {
   const float global = __fmul_rn(__frcp_rn(amax), kAmaxOverGlobal);
@@ -116,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
   } else {
     uint32_t bits = 0;
     for (int c = first; c < cols; c += kThreads * kGroup) bits = max(bits, largest(row.read(c)));
-    global = global_of(__uint_as_float(block_largest(bits)));
+    global = global_of(__uint_as_float(block_largest<kThreads>(bits)));
     if (threadIdx.x == 0) a.out.factors[to] = __frcp_rn(global);
   }
   for (int c = first; c < cols; c += kThreads * kGroup)

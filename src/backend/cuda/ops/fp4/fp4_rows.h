@@ -28,7 +28,8 @@ struct Fp4Rows {
 };
 /// Returns the bytes of one row with its scales and factor.
 constexpr int64_t fp4_row_bytes(int64_t cols) { return cols / 2 + cols / 16 + 4; }
-/// Cuts rows of `cols` columns, a multiple of 256, out of memory of fp4_row_bytes() each.
+/// Cuts rows of `cols` columns, a multiple of 256, out of memory of fp4_row_bytes() each, without
+/// factors.
 constexpr Fp4Rows cut_fp4_rows(uint8_t* memory, int64_t rows, int64_t cols) {
   return {.codes = memory, .scales = memory + rows * (cols / 2)};
 }

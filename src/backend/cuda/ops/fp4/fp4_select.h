@@ -51,6 +51,7 @@ constexpr int fp4_shared_bytes(int tokens) { return fp4_stages(tokens) * fp4_sta
 /// Returns the thread blocks that one multiprocessor of compute capability 12 holds.
 constexpr int fp4_blocks_each(int tokens) { return tokens == kFp4ManyTokens ? 1 : 2; }
 static_assert(fp4_shared_bytes(kFp4ManyTokens) <= kFp4SharedMost);
+// Two blocks of narrow tiles share a multiprocessor, which keeps 1 KB for each.
 static_assert(2 * (fp4_shared_bytes(kFp4FewTokens) + 1024) <= kFp4SharedMost + 1024);
 
 }  // namespace nibble::cuda

@@ -79,11 +79,5 @@ TEST(Fp4Select, ExpertsByTheRowsThatEachIsExpectedToHave) {
   EXPECT_EQ(tokens(64, 64), 32);
 }
 
-/// Two blocks of narrow tiles share a multiprocessor of compute capability 12.
-TEST(Fp4Select, SharedMemoryFitsTheSmallestCard) {
-  EXPECT_LE(fp4_shared_bytes(kFp4ManyTokens), kFp4SharedMost);
-  EXPECT_LE(2 * fp4_shared_bytes(kFp4FewTokens), kFp4SharedMost);
-}
-
 }  // namespace
 }  // namespace nibble::cuda

@@ -24,7 +24,7 @@ class HeadResults {
   void run(const Context& context, const DeviceBatch& rows, const Batch& batch, Head head);
   /// True if the device chooses the tokens of this batch, so that the host need not wait for them.
   bool takes(const Batch& batch) const { return chooser_.takes(batch); }
-  /// Where it leaves them, in an order of its own time: for kernels on the stream of passes.
+  /// Returns where the device leaves them. Only kernels on the stream of passes may read there.
   const ChosenRow* chosen_rows() const { return chooser_.results(); }
   /// The output of the pass that run() launched, which must have ended.
   HeadOutput output();

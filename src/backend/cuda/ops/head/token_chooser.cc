@@ -16,13 +16,9 @@ void send(const DeviceSlice& to, const PinnedBuffer& from, int64_t bytes, cudaSt
 
 }  // namespace
 
-TokenChooser::~TokenChooser() {
-  if (sent_ != nullptr) cudaEventDestroy(sent_);
-}
-
 Result<void> TokenChooser::reserve(const ModelConfig& config, const PoolSizes& sizes,
                                    const Workspace& work) {
-  if (sent_ == nullptr) CUDA_CHECK(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming));
+  sent_ = Event::create();
   vocab_ = config.vocab_rows;
   const ChoiceSizes choice = choice_sizes(config, sizes);
   rows_max_ = static_cast<int32_t>(choice.rows);
@@ -89,11 +85,12 @@ void TokenChooser::send(const Batch& batch, std::span<const int32_t> logits_rows
   flush_counts();
   send_masks(batch, rows);
   cuda::send(rows_, host_rows_, std::ssize(rows) * int64_t{sizeof(ChoiceRow)}, stream_);
-  // For the first launch of the pass; no later, since the next pass waits for the last one.
+  // The first launch of the pass finds the state clear. It is not cleared after the choice, since
+  // the next pass would wait for that.
   clear_choice_state(state_.as<void>(), std::min(std::ssize(rows), int64_t{kRowBlock}), counting_);
   if (biases > 0) cuda::send(biases_, host_biases_, biases * int64_t{sizeof(LogitBias)}, stream_);
-  CUDA_CHECK(cudaEventRecord(sent_, stream_));
-  CUDA_CHECK(cudaStreamWaitEvent(launcher.stream, sent_));
+  sent_.record(stream_);
+  sent_.hold(launcher.stream);
 }
 
 void TokenChooser::send_masks(const Batch& batch, std::span<ChoiceRow> rows) {

@@ -10,17 +10,13 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/runtime/stream.h"
 #include "model/backend.h"
 
 namespace nibble::cuda {
 
 class TokenChooser {
  public:
-  TokenChooser() = default;
-  TokenChooser(const TokenChooser&) = delete;
-  TokenChooser& operator=(const TokenChooser&) = delete;
-  ~TokenChooser();
-
   Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes, const Workspace& work);
   /// Does what Backend::set_sampleable() says, and waits for the device.
   void set_sampleable(std::span<const uint32_t> bits);
@@ -32,7 +28,7 @@ class TokenChooser {
   void send(const Batch& batch, std::span<const int32_t> logits_rows, const Launcher& launcher);
   /// Chooses for logit rows [begin, begin + rows), whose logits `logits` holds by then.
   void choose(const float* logits, int32_t begin, int32_t rows, const Launcher& launcher);
-  /// Where the device leaves its outcomes, one for each logit row.
+  /// Returns where the device leaves the outcomes, one for each logit row.
   const ChosenRow* results() const { return results_.as<ChosenRow>(); }
   /// The first `rows` outcomes, of a pass that has ended.
   std::span<const ChosenToken> chosen(int32_t rows);
@@ -55,7 +51,7 @@ class TokenChooser {
   int64_t mask_words_ = 0;
   int64_t counts_stride_ = 0;
   cudaStream_t stream_ = nullptr;  // the device's for copies, of what is sent
-  cudaEvent_t sent_ = nullptr;
+  Event sent_;
   DeviceSlice state_, rows_, biases_, masks_, sampleable_, counts_, counted_;
   PinnedBuffer host_rows_, host_biases_, host_masks_, host_counted_, results_;
   std::vector<Table> tables_;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 
 #include "backend/cuda/cuda_backend.h"
@@ -15,19 +16,29 @@
 namespace nibble {
 namespace {
 
-/// Recorded, launched, and in more than one block of rows: the tokens chosen on the card are those
-/// that the host chooses from the logits of a pass without choices, with penalties over several
-/// passes, masks and biases.
-TEST(CudaChoice, IsTheHosts) {
-  if (const auto device = describe_cuda_device(); !device.ok())
-    GTEST_SKIP() << device.error().message;
+/// Pebble on a card, with room for rows in more than one block.
+class CudaChoice : public testing::Test {
+ protected:
+  static constexpr int32_t kSequences = 150;
+
+  void SetUp() override {
+    if (const auto device = describe_cuda_device(); !device.ok())
+      GTEST_SKIP() << device.error().message;
+    backend = make_cuda_backend(weights, config, {}).value();
+    backend->reserve({.pages = kSequences, .state_slots = kSequences, .rows_max = 256}).value();
+  }
+
   const Checkpoint checkpoint = Checkpoint::open(NIBBLE_SOURCE_DIR "/pebble/model").value();
   const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
   const Weights weights = Weights::bind(checkpoint, config).value();
-  const auto backend = make_cuda_backend(weights, config, {}).value();
+  std::unique_ptr<Backend> backend;
+};
+
+/// Recorded, launched, and in more than one block of rows: the tokens chosen on the card are those
+/// that the host chooses from the logits of a pass without choices, with penalties over several
+/// passes, masks and biases.
+TEST_F(CudaChoice, IsTheHosts) {
   const auto vocab = static_cast<size_t>(config.vocab_rows);
-  constexpr int32_t kSequences = 150;
-  backend->reserve({.pages = kSequences, .state_slots = kSequences, .rows_max = 256}).value();
   const std::vector<uint32_t> sampleable((vocab + 31) / 32, 0xFFFFFFF7U);
   backend->set_sampleable(sampleable);
   Sampler sampler(config.vocab_rows, sampleable);
@@ -93,7 +104,7 @@ TEST(CudaChoice, IsTheHosts) {
 
 /// Chains of sampled tokens, some of which end: read by the host after each pass and given to the
 /// next, or carried over on the card while the host reads them late.
-class CudaCarried : public testing::Test {
+class CudaCarried : public CudaChoice {
  protected:
   static constexpr int32_t kSteps = 9;
   static bool goes_on(int32_t sequence, int32_t step) { return step < 4 || sequence % 4 != 1; }
@@ -130,14 +141,6 @@ class CudaCarried : public testing::Test {
 };
 
 TEST_F(CudaCarried, TokensAreThoseThatTheHostWouldGive) {
-  if (const auto device = describe_cuda_device(); !device.ok())
-    GTEST_SKIP() << device.error().message;
-  const Checkpoint checkpoint = Checkpoint::open(NIBBLE_SOURCE_DIR "/pebble/model").value();
-  const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
-  const Weights weights = Weights::bind(checkpoint, config).value();
-  const auto backend = make_cuda_backend(weights, config, {}).value();
-  constexpr int32_t kSequences = 150;
-  backend->reserve({.pages = kSequences, .state_slots = kSequences, .rows_max = 256}).value();
   for (const int32_t count : {1, 5, 64, 70, kSequences}) {
     SCOPED_TRACE(count);
     const auto zero = [&] {

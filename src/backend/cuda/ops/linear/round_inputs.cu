@@ -3,7 +3,6 @@
 // is tuned: it runs only where quality is measured.
 #include <cuda_fp8.h>
 
-#include "backend/cuda/ops/linear/prefill_order.h"
 #include "backend/cuda/ops/linear/round_inputs.h"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -33,7 +32,7 @@ __device__ float round_e2m1(float x) {
 class Row {
  public:
   __device__ Row(const RoundInputs& a, int item)
-      : packed_(a.packed),
+      : order_(a.order),
         x_(a.x + (a.from == nullptr ? item / a.share : a.from[item]) * a.x_stride),
         out_(a.out + (a.to == nullptr ? item : a.to[item]) * a.out_stride) {}
 
@@ -48,9 +47,9 @@ class Row {
 
  private:
   __device__ int place(int column) const {
-    return packed_ ? packed_position(column) : x_place(column);
+    return order_ == ColumnOrder::packed ? packed_position(column) : x_place(column);
   }
-  bool packed_;
+  ColumnOrder order_;
   const uint16_t* x_;
   uint16_t* out_;
 };
@@ -77,15 +76,6 @@ __device__ void round_fp8(const Row& row, int begin, int end, int step, uint32_t
     row.write(c, round_e4m3(__fdiv_rn(row.read(c), scale)) * scale);
 }
 
-__device__ uint32_t block_largest(uint32_t bits) {
-  __shared__ uint32_t of_warp[kThreads / 32];
-  bits = __reduce_max_sync(kAllLanes, bits);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = bits;
-  __syncthreads();
-  for (const uint32_t other : of_warp) bits = max(bits, other);
-  return bits;
-}
-
 __global__ void __launch_bounds__(kThreads) round_kernel(const __grid_constant__ RoundInputs a) {
   wait_for_inputs();
   const int item = static_cast<int>(blockIdx.x);
@@ -106,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const __grid_constant__
       return;
     case ActivationFormat::fp8_token:
       return round_fp8(row, thread, cols, kThreads,
-                       block_largest(row.largest(thread, cols, kThreads)));
+                       block_largest<kThreads>(row.largest(thread, cols, kThreads)));
     case ActivationFormat::fp8_group:
       for (int c = thread * static_cast<int>(kFp8Block); c < cols; c += kThreads * kFp8Block)
         round_fp8(row, c, c + kFp8Block, 1, row.largest(c, c + kFp8Block, 1));

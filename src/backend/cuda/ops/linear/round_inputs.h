@@ -10,6 +10,7 @@
 //   else they may not overlap.
 #pragma once
 
+#include "backend/cuda/ops/linear/prefill_order.h"
 #include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/weights/device_weights.h"
 
@@ -24,11 +25,11 @@ struct RoundInputs {
   int64_t x_stride = 0;
   uint16_t* out = nullptr;  // [rows][out_stride]; may be x, if a row is read for itself alone
   int64_t out_stride = 0;
-  const int32_t* from = nullptr;    // [count], row of x; null: i / share
-  int32_t share = 1;                // adjacent rows of out that read one row of x
-  const int32_t* to = nullptr;      // [count], row of out; null: i
-  const int32_t* matrix = nullptr;  // [count]; null: the first
-  bool packed = false;              // columns lie as prompts want them, else as generation does
+  const int32_t* from = nullptr;           // [count], row of x; null: i / share
+  int32_t share = 1;                       // adjacent rows of out that read one row of x
+  const int32_t* to = nullptr;             // [count], row of out; null: i
+  const int32_t* matrix = nullptr;         // [count]; null: the first
+  ColumnOrder order = ColumnOrder::plain;  // packed: as prompts have it; plain: as generation does
 };
 void round_inputs(const RoundInputs& args, const Launcher& launcher);
 
