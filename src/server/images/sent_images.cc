@@ -103,12 +103,12 @@ ApiError too_many(std::string_view what, size_t most, size_t found, std::string_
 /// The files of "data:video/jpeg;base64,FILE,FILE..." as URLs; nothing: it is another URL.
 std::variant<std::vector<std::string>, ApiError> frames_in(std::string_view url,
                                                            const std::string& name, size_t most) {
-  constexpr std::string_view kHead = "data:video/jpeg;";
+  constexpr std::string_view kHead = "data:video/jpeg;base64,";
   std::vector<std::string> frames;
   if (!begins_with(url, kHead)) return frames;
   const auto commas = static_cast<size_t>(std::ranges::count(url, ','));
   if (commas > most) return too_many(concat("frames of ", name), most, commas, "max-video-frames");
-  const std::string head(url.substr(0, std::min(url.find(','), url.size())));
+  const std::string_view head = url.substr(0, kHead.size() - 1);  // each frame has a copy
   for (size_t at = head.size(); at < url.size();) {
     const size_t end = std::min(url.find(',', at + 1), url.size());
     frames.push_back(concat(head, url.substr(at, end - at)));

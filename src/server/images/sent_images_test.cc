@@ -77,6 +77,11 @@ TEST(SentVideos, EveryFormIsTakenOut) {
       {R"({"type":"video_url","video_url":"data:video/jpeg;base64,A"})",
        "",
        {"data:video/jpeg;base64,A"},
+       {}},
+      // No list: each frame would have a copy of all that stands before the first comma.
+      {R"({"type":"video_url","video_url":"data:video/jpeg;x;base64,A,B"})",
+       "data:video/jpeg;x;base64,A,B",
+       {},
        {}}};
   for (const VideoForm& form : kForms) {
     Json chat = chat_with(form.part, "tool");
