@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "media/data_url.h"
+#include "media/processor_request.h"
 
 namespace nibble {
 
@@ -140,13 +141,13 @@ std::variant<SentVideo, ApiError> take_video(Json& part, size_t index, const Med
                                     "list of the URLs of its frames",
                         .found = holder != nullptr ? "another form" : "no url"});
   }
-  constexpr double kRateMax = 1000;
   if (const Json* fps = part.find("fps"); fps != nullptr && !fps->is_null()) {
-    if (!fps->is_number() || !(fps->as_double() > 0) || fps->as_double() > kRateMax)
-      return image_error({.what = concat("the fps of ", name),
-                          .expected = concat("a number above 0, at most ", kRateMax),
-                          .found = shown(*fps)});
-    video.fps = fps->as_double();
+    video.fps = frame_rate(*fps);
+    if (!video.fps)
+      return image_error(
+          {.what = concat("the fps of ", name),
+           .expected = concat("a number from ", kFrameRateMin, " to ", kFrameRateMax),
+           .found = shown(*fps)});
   }
   leave_word(part, "video");
   return video;
