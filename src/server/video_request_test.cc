@@ -315,6 +315,30 @@ TEST(VideoRequest, TooManyTokensAreRefusedBeforeTheVideoIsDecoded) {
       << why;
 }
 
+TEST(VideoRequest, TruncationIsRefusedBeforeTheVideoIsDecoded) {
+  const FakePrograms programs("exit 9", "");
+  const std::string why =
+      refusal(chat(file_part(), R"(,"truncate_prompt_tokens":20)"), model_with(programs));
+  EXPECT_NE(why.find("truncate_prompt_tokens beside images or videos"), std::string::npos) << why;
+}
+
+TEST(VideoRequest, TimeToDecodeIsNoTimeToFetch) {
+  ImageFetcherOptions fetching;
+  fetching.hosts = ImageHosts::parse({"img.test"}, ImageHosts::Plain::refused).value();
+  fetching.resolve = [](const std::string&) -> Result<std::vector<std::string>> {
+    return std::vector<std::string>{"127.0.0.1"};  // an address that is not allowed
+  };
+  fetching.time_max = std::chrono::milliseconds(300);
+  ImageIntakeOptions options = image_options();
+  options.fetcher = std::make_shared<const ImageFetcher>(std::move(fetching));
+  const FakePrograms slow(echoing(five_frames()), "sleep 1; " + writing_frames(5));
+  const std::string why =
+      refusal(chat(file_part() + R"(,{"type":"video_url","video_url":"https://img.test/a.mp4"})"),
+              model_with(slow, options));
+  EXPECT_TRUE(why.starts_with("video 2: ")) << why;
+  EXPECT_NE(why.find("network"), std::string::npos) << why;
+}
+
 TEST(VideoRequest, NobodyDecodesForAClientThatHasLeft) {
   const FakePrograms programs("sleep 60", "");
   const ServedModel served = model_with(programs);
