@@ -23,12 +23,14 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
 }  // namespace
 
 StartedProcess start_process(const ChildProcess& child) {
+  StartedProcess started;
   posix_spawn_file_actions_t files;
   ::posix_spawn_file_actions_init(&files);
   for (const auto& [given, standard] :
        {std::pair(child.input, STDIN_FILENO), std::pair(child.output, STDOUT_FILENO),
         std::pair(child.errors, STDERR_FILENO)})
-    if (given) ::posix_spawn_file_actions_adddup2(&files, *given, standard);
+    if (given && started.error == 0)
+      started.error = ::posix_spawn_file_actions_adddup2(&files, *given, standard);
   ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
   posix_spawnattr_t how;
   ::posix_spawnattr_init(&how);
@@ -44,10 +46,10 @@ StartedProcess start_process(const ChildProcess& child) {
   const std::vector<char*> words = pointers_to(child.words);
   std::vector<char*> variables;
   if (child.environment) variables = pointers_to(*child.environment);
-  StartedProcess started;
   const char* program = child.program.empty() ? words[0] : child.program.c_str();
-  started.error = ::posix_spawnp(&started.number, program, &files, &how, words.data(),
-                                 child.environment ? variables.data() : environ);
+  if (started.error == 0)
+    started.error = ::posix_spawnp(&started.number, program, &files, &how, words.data(),
+                                   child.environment ? variables.data() : environ);
   ::posix_spawnattr_destroy(&how);
   ::posix_spawn_file_actions_destroy(&files);
   if (started.error != 0) started.number = -1;

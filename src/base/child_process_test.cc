@@ -67,6 +67,12 @@ TEST(StartProcess, SaysWhyThereIsNone) {
   EXPECT_EQ(started.number, -1);
 }
 
+TEST(StartProcess, RefusesADescriptorThatIsNone) {
+  const StartedProcess started = start_process({.words = {"true"}, .output = -1});
+  EXPECT_EQ(started.error, EBADF);
+  EXPECT_EQ(started.number, -1);
+}
+
 TEST(StartProcess, MayHaveAnotherNameThanItsProgram) {
   std::array<int, 2> ends = {};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);

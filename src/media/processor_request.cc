@@ -39,7 +39,6 @@ Result<void> check_keys(const Json& object, std::string_view prefix,
 
 constexpr std::string_view kOfImages = "images_kwargs";
 constexpr std::string_view kOfVideos = "videos_kwargs";
-constexpr double kRateMax = 1000;  // frames a second
 
 /// Both kinds share one object, so what is for the other kind is known, and passed over.
 Result<void> check_settings(const Json& object, std::string_view name, bool nested) {
@@ -114,10 +113,11 @@ Result<VideoProcessor> with_request_settings(const VideoProcessor& processor, co
   const Json* frames = given("num_frames");
   if (fps && frames) return wrong_setting("fps and num_frames", "one of the two", "both");
   if (fps) {
-    if (!fps->is_number() || !(fps->as_double() > 0) || fps->as_double() > kRateMax)
-      return wrong_setting("fps", concat("a number above 0, at most ", kRateMax),
+    const auto rate = frame_rate(*fps);
+    if (!rate)
+      return wrong_setting("fps", concat("a number from ", kFrameRateMin, " to ", kFrameRateMax),
                            found_value(*fps));
-    changed.fps = fps->as_double();
+    changed.fps = *rate;
     changed.num_frames.reset();
   }
   if (frames) {
@@ -129,6 +129,13 @@ Result<VideoProcessor> with_request_settings(const VideoProcessor& processor, co
   if (const Json* sample = given("do_sample_frames"); sample && *sample != Json(true))
     return wrong_setting("do_sample_frames", "true", found_value(*sample));
   return changed;
+}
+
+std::optional<double> frame_rate(const Json& value) {
+  if (!value.is_number() || !(value.as_double() >= kFrameRateMin) ||
+      value.as_double() > kFrameRateMax)
+    return std::nullopt;
+  return value.as_double();
 }
 
 Result<ImageProcessor> with_pixels(const ImageProcessor& processor,

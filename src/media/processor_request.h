@@ -23,6 +23,12 @@ Result<ImageProcessor> with_request_settings(const ImageProcessor& processor, co
 /// and do_sample_frames, which may be true alone.
 Result<VideoProcessor> with_request_settings(const VideoProcessor& processor, const Json& kwargs);
 
+/// Frames a second, where a request or a flag says them; nothing: it is no number from
+/// kFrameRateMin to kFrameRateMax. Times in a prompt are frames over the rate, so the least bounds
+/// them too.
+inline constexpr double kFrameRateMin = 0.001, kFrameRateMax = 1000;
+std::optional<double> frame_rate(const Json& value);
+
 /// `processor` with these bounds on the area, where they are given. Nobody gets more than
 /// processor.max_pixels, but for images so narrow that one edge is factor(): where transformers
 /// rounds up beyond the largest area, these round down (keep_max).

@@ -95,7 +95,8 @@ TEST(VideoProcessor, RequestsMayChangeFramesAndAreaWithinTheServers) {
   p.num_frames = 7;  // the server's own
   EXPECT_FALSE(with(R"({"fps": 3})").value().num_frames);
   const std::pair<const char*, const char*> kWrong[] = {
-      {R"({"fps": 0})", "fps: expected a number above 0, at most 1000, found 0;"},
+      {R"({"fps": 0})", "fps: expected a number from 0.001 to 1000, found 0;"},
+      {R"({"fps": 1e-300})", "found 1e-300;"},
       {R"({"fps": 1001})", "found 1001;"},
       {R"({"fps": "2"})", "found string;"},
       {R"({"fps": 1, "num_frames": 2})",

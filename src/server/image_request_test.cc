@@ -4,14 +4,15 @@
 
 #include <algorithm>
 
-#include "server/request/generation_request.h"
 #include "server/routes/text_routes.h"
-#include "server/testing/test_images.h"
+#include "server/testing/media_requests.h"
 
 namespace nibble {
 namespace {
 
+using testing::accept;
 using testing::base64_of;
+using testing::chat;
 using testing::data_url;
 using testing::image_options;
 using testing::image_part;
@@ -20,40 +21,10 @@ using testing::kVisionEnd;
 using testing::kVisionStart;
 using testing::model_with_images;
 using testing::png;
+using testing::refusal;
+using testing::text_part;
 
-const ServedModel& model() {
-  static const ServedModel served = model_with_images();
-  return served;
-}
-
-std::string text_part(std::string_view text) {
-  return concat(R"({"type":"text","text":")", text, "\"}");
-}
-std::string chat(const std::string& parts, const std::string& fields = "") {
-  return concat(R"({"messages":[{"role":"user","content":[)", parts, "]}]", fields, "}");
-}
-
-GenerationRequest accept(Api api, const std::string& body, const ServedModel& served = model()) {
-  auto parsed = parse_generation_request(api, body, served);
-  if (auto* error = std::get_if<ApiError>(&parsed)) {
-    ADD_FAILURE() << body.substr(0, 300) << ": " << error->message;
-    return {};
-  }
-  return std::move(std::get<GenerationRequest>(parsed));
-}
-
-/// The message of a refusal; empty: it is none.
-std::string refusal(Api api, const std::string& body, const ServedModel& served = model(),
-                    int status = 400) {
-  const auto parsed = parse_generation_request(api, body, served);
-  const auto* error = std::get_if<ApiError>(&parsed);
-  if (error == nullptr) return "";
-  EXPECT_EQ(error->status, status) << error->message;
-  EXPECT_EQ(error->message.find('\n'), std::string::npos) << error->message;
-  EXPECT_LT(error->message.size(), 400U) << error->message;
-  EXPECT_EQ(error->message.find("iVBOR"), std::string::npos) << error->message;
-  return error->message;
-}
+const ServedModel& model() { return testing::media_model(); }
 
 std::vector<int32_t> tokens_of(const std::string& text, const ServedModel& served = model()) {
   return served.tokenizer.encode(text, SpecialTokens::recognised).value();

@@ -5,14 +5,14 @@
 #include <algorithm>
 
 #include "media/testing/fake_programs.h"
-#include "server/request/generation_request.h"
 #include "server/routes/text_routes.h"
-#include "server/testing/test_images.h"
+#include "server/testing/media_requests.h"
 
 namespace nibble {
 namespace {
 
 using testing::base64_of;
+using testing::chat;
 using testing::data_url;
 using testing::frames_part;
 using testing::image_options;
@@ -21,47 +21,22 @@ using testing::kImagePad;
 using testing::kVideoPad;
 using testing::model_with_images;
 using testing::png;
+using testing::text_part;
 
-const ServedModel& model() {
-  static const ServedModel served = model_with_images();
-  return served;
-}
+const ServedModel& model() { return testing::media_model(); }
 
-std::string text_part(std::string_view text) {
-  return concat(R"({"type":"text","text":")", text, "\"}");
-}
-std::string chat(const std::string& parts, const std::string& fields = "") {
-  return concat(R"({"messages":[{"role":"user","content":[)", parts, "]}]", fields, "}");
-}
 std::string file_part(std::string_view members = "") {
   return concat(R"({"type":"video_url","video_url":{"url":"data:video/mp4;base64,)",
                 base64_of(fake_mp4()), "\"}", members, "}");
 }
 
-ParsedRequest parsed(const std::string& body, const ServedModel& served = model()) {
-  return parse_generation_request(Api::chat, body, served);
-}
-
 GenerationRequest accept(const std::string& body, const ServedModel& served = model()) {
-  auto request = parsed(body, served);
-  if (auto* error = std::get_if<ApiError>(&request)) {
-    ADD_FAILURE() << body.substr(0, 300) << ": " << error->message;
-    return {};
-  }
-  return std::move(std::get<GenerationRequest>(request));
+  return testing::accept(Api::chat, body, served);
 }
 
-/// The message of a refusal; empty: it is none.
 std::string refusal(const std::string& body, const ServedModel& served = model(),
                     int status = 400) {
-  const auto request = parsed(body, served);
-  const auto* error = std::get_if<ApiError>(&request);
-  if (error == nullptr) return "";
-  EXPECT_EQ(error->status, status) << error->message;
-  EXPECT_EQ(error->message.find('\n'), std::string::npos) << error->message;
-  EXPECT_LT(error->message.size(), 400U) << error->message;
-  EXPECT_EQ(error->message.find("iVBOR"), std::string::npos) << error->message;
-  return error->message;
+  return testing::refusal(Api::chat, body, served, status);
 }
 
 std::string repeated(std::string_view text, int count) {
@@ -338,6 +313,30 @@ TEST(VideoRequest, TooManyTokensAreRefusedBeforeTheVideoIsDecoded) {
   EXPECT_NE(why.find("video 1: its tokens, for this context: expected at most 100, found 588"),
             std::string::npos)
       << why;
+}
+
+TEST(VideoRequest, TruncationIsRefusedBeforeTheVideoIsDecoded) {
+  const FakePrograms programs("exit 9", "");
+  const std::string why =
+      refusal(chat(file_part(), R"(,"truncate_prompt_tokens":20)"), model_with(programs));
+  EXPECT_NE(why.find("truncate_prompt_tokens beside images or videos"), std::string::npos) << why;
+}
+
+TEST(VideoRequest, TimeToDecodeIsNoTimeToFetch) {
+  ImageFetcherOptions fetching;
+  fetching.hosts = ImageHosts::parse({"img.test"}, ImageHosts::Plain::refused).value();
+  fetching.resolve = [](const std::string&) -> Result<std::vector<std::string>> {
+    return std::vector<std::string>{"127.0.0.1"};  // an address that is not allowed
+  };
+  fetching.time_max = std::chrono::milliseconds(300);
+  ImageIntakeOptions options = image_options();
+  options.fetcher = std::make_shared<const ImageFetcher>(std::move(fetching));
+  const FakePrograms slow(echoing(five_frames()), "sleep 1; " + writing_frames(5));
+  const std::string why =
+      refusal(chat(file_part() + R"(,{"type":"video_url","video_url":"https://img.test/a.mp4"})"),
+              model_with(slow, options));
+  EXPECT_TRUE(why.starts_with("video 2: ")) << why;
+  EXPECT_NE(why.find("network"), std::string::npos) << why;
 }
 
 TEST(VideoRequest, NobodyDecodesForAClientThatHasLeft) {

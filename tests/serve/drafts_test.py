@@ -10,11 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import httpx
 
-from running_server import RunningServer, options_of, run_each
+from running_server import RunningServer, run_program_checks
 
 FLAGS = ["--max-model-len", "1024", "--max-num-seqs", "4"]
 MTP = ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 3}']
@@ -96,10 +95,10 @@ def not_finite(header, body):
 
 
 class Checks:
-    def __init__(self, options, work):
-        self.nibble, self.model, self.work = options.nibble, options.model, work
+    def __init__(self, nibble, model, work, backend):
+        self.nibble, self.model, self.work = nibble, model, work
         # Pages on a card take what is free, which other processes change.
-        self.flags = ["--backend", options.backend, *FLAGS, "--kv-cache-memory-bytes", "16777216"]
+        self.flags = ["--backend", backend, *FLAGS, "--kv-cache-memory-bytes", "16777216"]
         plain = [*self.flags, "--no-speculation"]  # a card drafts by default
         with RunningServer(self.nibble, self.model, plain) as server:
             self.plain, drafted, _, _ = answers(server)
@@ -228,13 +227,5 @@ class Checks:
             assert server.logged("the checkpoint has no MTP layer: answers are made without drafts")
 
 
-def main():
-    options = options_of(__doc__, backend="cpu")
-    with tempfile.TemporaryDirectory() as work:
-        passed, failed = run_each(Checks(options, pathlib.Path(work)), options.only)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program_checks(Checks, __doc__, backend="cpu"))

@@ -5,15 +5,13 @@ an image survives a restart. Answers are compared with their log-probabilities, 
 
 Loopback only. Exits 1 if a check fails; the last line counts.
 """
-import pathlib
 import re
 import sys
-import tempfile
 
 import httpx
 
 from images_test import data_url, image_part, png
-from running_server import RunningServer, options_of, run_each
+from running_server import RunningServer, run_program_checks
 
 PAGE = 64  # tokens
 EDGE = 64  # a picture that is not resized: 4 tokens
@@ -34,11 +32,11 @@ def picture(changed=None):
 class Checks:
     """Every method is one check, with servers of its own."""
 
-    def __init__(self, options, folder):
-        self.options, self.folder = options, folder
+    def __init__(self, nibble, model, work):
+        self.nibble, self.model, self.folder = nibble, model, work
 
     def serve(self, *flags):
-        return RunningServer(self.options.nibble, self.options.model,
+        return RunningServer(self.nibble, self.model,
                              ["--backend", "cpu", "--max-image-tokens", "64",
                               "--max-model-len", "2048", "--max-num-seqs", "4", *flags])
 
@@ -108,13 +106,5 @@ class Checks:
         assert others <= warm and other == answers[1][0], (others, warm)
 
 
-def main():
-    options = options_of(__doc__)
-    with tempfile.TemporaryDirectory() as folder:
-        passed, failed = run_each(Checks(options, pathlib.Path(folder)), options.only)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program_checks(Checks, __doc__))

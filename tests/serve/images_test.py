@@ -18,7 +18,7 @@ import anthropic
 import httpx
 import openai
 
-from running_server import RunningServer, options_of, run_each
+from running_server import RunningServer, left_badly, options_of, run_each
 
 TASKS = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks" / "image.jsonl"
 RIGHT_LEAST = 1.0  # share of tasks that the program answers right: pebble/README.md
@@ -279,11 +279,7 @@ def main():
         checks = Checks(server, plain, [options.nibble, "score", options.model])
         passed, failed = run_each(checks, options.only)
         checks.close()
-        for each in (server, plain):
-            code = each.stop()
-            if code != 0:
-                failed += 1
-                print(f"FAIL  the server left with {code}:\n" + "".join(each.log[-40:]))
+        failed += sum(map(left_badly, (server, plain)))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

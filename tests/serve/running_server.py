@@ -99,29 +99,35 @@ def run_each(checks, only):
     return passed, failed
 
 
-def run_checks(checks_of, description):
-    """The checks of `checks_of(server, nibble, model)`, with one running keyless server. The exit
-    code."""
+def left_badly(server):
+    """Stops the server. True, with its last lines on the output, unless it left with 0."""
+    code = server.stop()
+    if code != 0:
+        print(f"FAIL  the server left with {code}:\n" + "".join(server.log[-40:]))
+    return code != 0
+
+
+def run_checks(checks_of, description, flags=()):
+    """The checks of `checks_of(server, nibble, model)`, with one running keyless server that has
+    these flags. The exit code."""
     options = options_of(description)
-    with RunningServer(options.nibble, options.model) as server:
+    with RunningServer(options.nibble, options.model, flags) as server:
         checks = checks_of(server, options.nibble, options.model)
         passed, failed = run_each(checks, options.only)
         checks.close()
-        code = server.stop()
-        if code != 0:
-            failed += 1
-            print(f"FAIL  the server left with {code}:\n" + "".join(server.log[-40:]))
+        failed += left_badly(server)
     print(f"ready after {server.ready_ms} ms")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
-def run_program_checks(checks_of, description):
-    """The checks of `checks_of(nibble, model, work)`, with an empty folder to work in. The exit
-    code."""
-    options = options_of(description)
+def run_program_checks(checks_of, description, **more):
+    """The checks of `checks_of(nibble, model, work, **more)`, with an empty folder to work in;
+    `more` are options of this program with their defaults. The exit code."""
+    options = options_of(description, **more)
     with tempfile.TemporaryDirectory() as work:
-        checks = checks_of(os.path.abspath(options.nibble), options.model, pathlib.Path(work))
+        checks = checks_of(os.path.abspath(options.nibble), options.model, pathlib.Path(work),
+                           **{name: getattr(options, name) for name in more})
         passed, failed = run_each(checks, options.only)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

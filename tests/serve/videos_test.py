@@ -16,7 +16,7 @@ import sys
 import httpx
 
 from images_test import data_url, png
-from running_server import RunningServer, options_of, run_each
+from running_server import RunningServer, run_checks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests/golden/media/video"
@@ -259,20 +259,5 @@ class Checks:
             assert server.stop() == 0
 
 
-def main():
-    options = options_of(__doc__)
-    flags = ["--log-requests", "--log-prompts"]
-    with RunningServer(options.nibble, options.model, flags) as server:
-        checks = Checks(server, options.nibble, options.model)
-        passed, failed = run_each(checks, options.only)
-        checks.close()
-        code = server.stop()
-        if code != 0:
-            failed += 1
-            print(f"FAIL  the server left with {code}:\n" + "".join(server.log[-40:]))
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_checks(Checks, __doc__, ["--log-requests", "--log-prompts"]))

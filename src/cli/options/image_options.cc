@@ -20,7 +20,6 @@ constexpr int64_t kMediaMax = 1024;
 constexpr size_t kVideosDefault = 4;  // of --limit-mm-per-prompt
 constexpr int64_t kPixelsMax = int64_t{1} << 30;
 constexpr int64_t kFramesMax = 4096;
-constexpr double kRateMax = 1000;  // frames a second
 
 /// "image=2,video=0" as {"image": 2, "video": 0}; other text as it is.
 std::string media_json(const std::string& text) {
@@ -78,7 +77,7 @@ Result<void> read_processor_settings(const std::string& text, ImageFlags& flags)
         ErrorCode::invalid_argument,
         {.what = concat("--", kPixelsFlag),
          .expected = concat("an object of min_pixels and max_pixels, whole numbers from 1 to ",
-                            kPixelsMax, ", and of fps, above 0 and at most ", kRateMax,
+                            kPixelsMax, ", and of fps, from ", kFrameRateMin, " to ", kFrameRateMax,
                             ", or num_frames, from 1 to ", kFramesMax),
          .found = found});
   };
@@ -88,8 +87,8 @@ Result<void> read_processor_settings(const std::string& text, ImageFlags& flags)
     return value.is_int() && value.as_int() >= 1 && value.as_int() <= most;
   };
   for (const auto& [key, value] : parsed.value().as_object()) {
-    if (key == "fps" && value.is_number() && value.as_double() > 0 && value.as_double() <= kRateMax)
-      flags.fps = value.as_double();
+    if (const auto rate = frame_rate(value); key == "fps" && rate)
+      flags.fps = rate;
     else if (key == "num_frames" && whole(value, kFramesMax))
       flags.num_frames = static_cast<int>(value.as_int());
     else if (key == "min_pixels" && whole(value, kPixelsMax))

@@ -85,7 +85,7 @@ TEST(ImageFlags, HoldTheirBounds) {
       {"media-fetch-timeout", "1", "600", "0", "601"},
       {"mm-processor-kwargs", R"({"max_pixels":1})", R"({"min_pixels":1073741824})",
        R"({"max_pixels":0})", R"({"max_pixels":1073741825})"},
-      {"mm-processor-kwargs", R"({"fps":0.001})", R"({"fps":1000})", R"({"fps":0})",
+      {"mm-processor-kwargs", R"({"fps":0.001})", R"({"fps":1000})", R"({"fps":0.0009})",
        R"({"fps":1000.5})"},
       {"mm-processor-kwargs", R"({"num_frames":1})", R"({"num_frames":4096})",
        R"({"num_frames":0})", R"({"num_frames":4097})"},

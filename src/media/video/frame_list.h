@@ -13,13 +13,13 @@ namespace nibble {
 
 struct FrameListLimits {
   ImageLimits each;
-  VideoLimits whole;  // its time
+  VideoLimits whole;  // decode_ms_max alone
 };
 
 /// Takes every frame, at processor.fps; at most one decoded frame is held, beside the patches.
-/// Errors: invalid_argument beyond a limit, for
-/// no frames and for frames of several sizes; those of read_image_size and decode_image, with the
-/// number of the frame, from 1; those of `judge`; cancelled; no_memory.
+/// Errors: invalid_argument beyond a limit, for no frames and for frames of several sizes; those of
+/// read_image_size and decode_image, with the number of the frame, from 1; those of `judge`;
+/// cancelled; no_memory.
 Result<PreparedVideo> prepare_frames(std::span<const std::vector<std::byte>> files,
                                      const FrameListLimits& limits, const VideoProcessor& processor,
                                      const VideoJudge& judge,

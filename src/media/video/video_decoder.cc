@@ -127,7 +127,13 @@ Result<std::vector<ImagePatches>> VideoDecoder::decode(const Input& input,
               "ppm", "-pix_fmt", "rgb24", "pipe:1"});
   std::optional<VideoCutter> cutter;
   PpmStream frames(limits_.pixels_max, [&](const RgbImage& frame) -> Result<void> {
-    if (!cutter) cutter = TRY(VideoCutter::begin({frame.width, frame.height}, wanted, processor));
+    if (!cutter) {
+      const ImageSize size{frame.width, frame.height};
+      if (TRY(video_grid(size, wanted, processor)) != outline.grid)
+        return make_error(ErrorCode::corrupt, {"video", "frames of the size that the file says",
+                                               "another size", "encode it again"});
+      cutter = TRY(VideoCutter::begin(size, wanted, processor));
+    }
     return cutter->add(frame);
   });
   const ToolLimits limits{.wall_ms_max = limits_.decode_ms_max,
@@ -159,11 +165,7 @@ Result<PreparedVideo> VideoDecoder::prepare(std::span<const std::byte> bytes,
                          concat(taken), "ask for a lower fps or fewer frames"});
     if (judge) TRY(judge(video.outline));
     video.patches = TRY(decode(input, video.outline, processor));
-    if (video.patches.empty()) continue;
-    const ImageGrid& first = video.patches.front().grid;
-    if (first.h == video.outline.grid.h && first.w == video.outline.grid.w) return video;
-    return make_error(ErrorCode::corrupt, {"video", "frames of the size that the file says",
-                                           "another size", "encode it again"});
+    if (!video.patches.empty()) return video;
   }
   return make_error(ErrorCode::corrupt, {"video", "as many frames as the file counts", "fewer",
                                          "check the file, or encode it again"});

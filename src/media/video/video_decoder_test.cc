@@ -89,8 +89,10 @@ TEST(VideoDecoder, RefusesWhatTheProgramsMustNotSay) {
        "video: expected a file that ffmpeg can read, found no picture; check the file"},
       {"exit 3", "video: expected a file that ffmpeg can read, found exit status 3"},
       {"kill -XCPU $$", "video: expected decoding within 60 s of processor time and 4096 MiB"},
-      {"printf 'P6\\n64 32\\n255\\n'; head -c 6144 /dev/zero; exit 3",
+      {"printf 'P6\\n32 32\\n255\\n'; head -c 3072 /dev/zero; exit 3",
        "video: expected a file that ffmpeg can read, found exit status 3"},
+      {"printf 'P6\\n64 32\\n255\\n'; head -c 6144 /dev/zero; exit 3",
+       "video: expected frames of the size that the file says, found another size"},
   };
   for (const auto& [script, words] : cases) {
     const FakePrograms programs(echoing(five_frames()), script);
@@ -141,6 +143,14 @@ TEST(VideoDecoder, LacksMemoryItself) {
       bytes_of(fake_mp4()), VideoProcessor{.frame = {.patch = 16}}, lacks, nullptr);
   ASSERT_FALSE(video.ok());
   EXPECT_EQ(video.error().code, ErrorCode::no_memory);
+}
+
+/// The judge let the size through that the file says, so there is memory for no larger one.
+TEST(VideoDecoder, EndsAtAFrameOfAnotherSizeThanTheFileSays) {
+  const FakePrograms programs(echoing(five_frames()), writing_frames(1, 640, 640) + "; sleep 60");
+  EXPECT_EQ(refusal(prepare(programs.decoder({.decode_ms_max = 10'000}))),
+            "video: expected frames of the size that the file says, found another size; encode it "
+            "again");
 }
 
 TEST(VideoDecoder, HoldsBytesAndFramesToTheirLimits) {

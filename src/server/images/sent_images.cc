@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "media/data_url.h"
+#include "media/processor_request.h"
 
 namespace nibble {
 
@@ -103,12 +104,12 @@ ApiError too_many(std::string_view what, size_t most, size_t found, std::string_
 /// The files of "data:video/jpeg;base64,FILE,FILE..." as URLs; nothing: it is another URL.
 std::variant<std::vector<std::string>, ApiError> frames_in(std::string_view url,
                                                            const std::string& name, size_t most) {
-  constexpr std::string_view kHead = "data:video/jpeg;";
+  constexpr std::string_view kHead = "data:video/jpeg;base64,";
   std::vector<std::string> frames;
   if (!begins_with(url, kHead)) return frames;
   const auto commas = static_cast<size_t>(std::ranges::count(url, ','));
   if (commas > most) return too_many(concat("frames of ", name), most, commas, "max-video-frames");
-  const std::string head(url.substr(0, std::min(url.find(','), url.size())));
+  const std::string_view head = url.substr(0, kHead.size() - 1);  // each frame has a copy
   for (size_t at = head.size(); at < url.size();) {
     const size_t end = std::min(url.find(',', at + 1), url.size());
     frames.push_back(concat(head, url.substr(at, end - at)));
@@ -140,13 +141,13 @@ std::variant<SentVideo, ApiError> take_video(Json& part, size_t index, const Med
                                     "list of the URLs of its frames",
                         .found = holder != nullptr ? "another form" : "no url"});
   }
-  constexpr double kRateMax = 1000;
   if (const Json* fps = part.find("fps"); fps != nullptr && !fps->is_null()) {
-    if (!fps->is_number() || !(fps->as_double() > 0) || fps->as_double() > kRateMax)
-      return image_error({.what = concat("the fps of ", name),
-                          .expected = concat("a number above 0, at most ", kRateMax),
-                          .found = shown(*fps)});
-    video.fps = fps->as_double();
+    video.fps = frame_rate(*fps);
+    if (!video.fps)
+      return image_error(
+          {.what = concat("the fps of ", name),
+           .expected = concat("a number from ", kFrameRateMin, " to ", kFrameRateMax),
+           .found = shown(*fps)});
   }
   leave_word(part, "video");
   return video;

@@ -70,6 +70,7 @@ TEST(SentVideos, EveryFormIsTakenOut) {
       {R"({"type":"video_url","video_url":"u","fps":null})", "u", {}, {}},
       {R"({"type":"video","video":"u"})", "u", {}, {}},
       {R"({"type":"video","video":["a","b"],"fps":1000})", "", {"a", "b"}, 1000},
+      {R"({"type":"video","video":["a"],"fps":0.001})", "", {"a"}, 0.001},
       {R"({"type":"video_url","video_url":{"url":"DATA:video/jpeg;base64,AA,B,"}})",
        "",
        {"DATA:video/jpeg;base64,AA", "DATA:video/jpeg;base64,B", "DATA:video/jpeg;base64,"},
@@ -77,6 +78,11 @@ TEST(SentVideos, EveryFormIsTakenOut) {
       {R"({"type":"video_url","video_url":"data:video/jpeg;base64,A"})",
        "",
        {"data:video/jpeg;base64,A"},
+       {}},
+      // No list: each frame would have a copy of all that stands before the first comma.
+      {R"({"type":"video_url","video_url":"data:video/jpeg;x;base64,A,B"})",
+       "data:video/jpeg;x;base64,A,B",
+       {},
        {}}};
   for (const VideoForm& form : kForms) {
     Json chat = chat_with(form.part, "tool");
@@ -139,7 +145,8 @@ TEST(SentImages, Refusals) {
       {R"({"type":"video_url","video_url":"data:video/jpeg;base64,A,B,C,D"})",
        "frames of video 1: expected at most 3, found 4"},
       {R"({"type":"video_url","video_url":"u","fps":0})",
-       "the fps of video 1: expected a number above 0, at most 1000, found 0"},
+       "the fps of video 1: expected a number from 0.001 to 1000, found 0"},
+      {R"({"type":"video_url","video_url":"u","fps":0.0009})", "found 0.0009"},
       {R"({"type":"video_url","video_url":"u","fps":1001})", "found 1001"},
       {R"({"type":"video_url","video_url":"u","fps":"2"})", "the fps of video 1"},
       {R"({"type":"video_url","video_url":"a"},{"type":"video_url","video_url":"b"})",

@@ -69,7 +69,7 @@ Result<void> VideoIntake::admit(const VideoOutline& outline, const Job& job,
                              "try again later"});
 }
 
-Result<PreparedVideo> VideoIntake::decode(const SentVideo& video, const Job& job,
+Result<PreparedVideo> VideoIntake::decode(const SentVideo& video, Job& job,
                                           const VideoJudge& judge) const {
   const auto bytes_of = [&](const std::string& url, size_t most, std::string_view example) {
     return media_bytes(url, most, shared_.fetcher.get(), job.deadline, example);
@@ -80,19 +80,23 @@ Result<PreparedVideo> VideoIntake::decode(const SentVideo& video, const Job& job
     processor.num_frames.reset();
   }
   size_t left = options_.limits.encoded_bytes_max;
-  if (video.frames.empty()) {
-    const auto& decoder = TRY(options_.decoder);
-    return decoder->prepare(TRY(bytes_of(video.url, left, kExample)), processor, judge,
-                            job.request.gone);
-  }
+  const bool is_list = !video.frames.empty();
+  if (!is_list && !options_.decoder.ok()) return options_.decoder.error();
   std::vector<std::vector<std::byte>> files;
+  if (!is_list) files.push_back(TRY(bytes_of(video.url, left, kExample)));
   for (const std::string& url : video.frames) {
     const size_t most = std::min(left, shared_.frames.encoded_bytes_max);
     files.push_back(TRY(bytes_of(url, most, kFrameExample)));
     left -= files.back().size();
   }
-  return prepare_frames(files, {.each = shared_.frames, .whole = options_.limits}, processor, judge,
-                        job.request.gone);
+  const auto begin = ImageFetcher::Clock::now();
+  auto prepared =
+      is_list
+          ? prepare_frames(files, {.each = shared_.frames, .whole = options_.limits}, processor,
+                           judge, job.request.gone)
+          : options_.decoder.value()->prepare(files.front(), processor, judge, job.request.gone);
+  job.deadline += ImageFetcher::Clock::now() - begin;  // it is for fetching alone
+  return prepared;
 }
 
 Result<PreparedSteps> VideoIntake::prepare_one(const SentVideo& video, Job& job) const {

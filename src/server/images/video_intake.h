@@ -75,8 +75,7 @@ class VideoIntake {
 
  private:
   struct Job;
-  Result<PreparedVideo> decode(const SentVideo& video, const Job& job,
-                               const VideoJudge& judge) const;
+  Result<PreparedVideo> decode(const SentVideo& video, Job& job, const VideoJudge& judge) const;
   Result<void> admit(const VideoOutline& outline, const Job& job, ByteBudget::Share& share) const;
   Result<PreparedSteps> prepare_one(const SentVideo& video, Job& job) const;
 

@@ -202,7 +202,8 @@ ParsedRequest finish_fields(OpenedRequest opened, const ServedModel& model,
   if (fields.error()) return *fields.error();
   if (auto error = structure_of_a_part(request)) return *error;
   if (auto error = token_rules_beside_structure(request)) return *error;
-  if (auto error = misplaced_images(model, request, lengths)) return *error;
+  if (lengths == Lengths::settled)
+    if (auto error = placeholders_alone(model, request)) return *error;
   truncate_prompts(model, request);
   if (lengths == Lengths::any) return request;
   if (auto error = settle_lengths(model, limits, request)) return *error;

@@ -10,27 +10,11 @@ namespace {
 
 /// Images and videos cannot be cut, and with them no prompt that has some.
 std::optional<ApiError> truncated_images(const GenerationRequest& request) {
-  if (!request.prompt_tokens_max || request.placed.places.empty()) return std::nullopt;
+  if (!request.prompt_tokens_max || request.sent.empty()) return std::nullopt;
   return ApiError::field("truncate_prompt_tokens",
                          {.what = "truncate_prompt_tokens beside images or videos",
                           .expected = "one of the two",
                           .advice = "leave it out, or send fewer messages"});
-}
-
-/// A prompt of text or ids has no images for the tokens that stand for some.
-std::optional<ApiError> placeholders_alone(const ServedModel& model,
-                                           const GenerationRequest& request) {
-  if (!model.images || request.api != Api::completions) return std::nullopt;
-  const auto stands_for_media = [&](int32_t id) {
-    return id == model.images->options().image_token || id == model.images->options().video_token;
-  };
-  for (const auto& prompt : request.prompts)
-    if (const auto found = std::ranges::find_if(prompt, stands_for_media); found != prompt.end())
-      return ApiError::field("prompt", {.what = "prompt",
-                                        .expected = "no token that stands for an image or a video",
-                                        .found = concat(*found),
-                                        .advice = "send them to /v1/chat/completions"});
-  return std::nullopt;
 }
 
 /// The ids that the template writes for media. Errors: 400 where the tokenizer lacks those that
@@ -99,6 +83,7 @@ Json image_settings(FieldReader& fields, const ServedModel& model) {
 std::optional<ApiError> place_images(const ServedModel& model, const Json& settings,
                                      GenerationRequest& request) {
   if (!model.images) return std::nullopt;
+  if (auto error = truncated_images(request)) return error;
   const auto ids = media_ids(model, !request.sent.videos.empty());
   if (const auto* error = std::get_if<ApiError>(&ids)) return *error;
   if (auto error = take_in(model, settings, request)) return error;
@@ -116,10 +101,18 @@ std::optional<ApiError> place_images(const ServedModel& model, const Json& setti
   return std::nullopt;
 }
 
-std::optional<ApiError> misplaced_images(const ServedModel& model, const GenerationRequest& request,
-                                         Lengths lengths) {
-  if (auto error = truncated_images(request)) return error;
-  if (lengths == Lengths::settled) return placeholders_alone(model, request);
+std::optional<ApiError> placeholders_alone(const ServedModel& model,
+                                           const GenerationRequest& request) {
+  if (!model.images || request.api != Api::completions) return std::nullopt;
+  const auto stands_for_media = [&](int32_t id) {
+    return id == model.images->options().image_token || id == model.images->options().video_token;
+  };
+  for (const auto& prompt : request.prompts)
+    if (const auto found = std::ranges::find_if(prompt, stands_for_media); found != prompt.end())
+      return ApiError::field("prompt", {.what = "prompt",
+                                        .expected = "no token that stands for an image or a video",
+                                        .found = concat(*found),
+                                        .advice = "send them to /v1/chat/completions"});
   return std::nullopt;
 }
 

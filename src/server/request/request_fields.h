@@ -36,11 +36,12 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
 Json image_settings(FieldReader& fields, const ServedModel& model);
 /// Reads the headers of the images that messages held, decodes the videos, and gives each its
 /// tokens of the prompt and the places of the cache theirs. Takes long where there are videos.
+/// Refuses any of them in a prompt that is to be cut.
 std::optional<ApiError> place_images(const ServedModel& model, const Json& settings,
                                      GenerationRequest& request);
-/// Images in a prompt that is to be cut, or tokens of images in one that has none.
-std::optional<ApiError> misplaced_images(const ServedModel& model, const GenerationRequest& request,
-                                         Lengths lengths);
+/// Refuses a prompt of text or ids with tokens that stand for images or videos: it has none.
+std::optional<ApiError> placeholders_alone(const ServedModel& model,
+                                           const GenerationRequest& request);
 /// Decodes the images into their places of the prompt. Takes long.
 std::optional<ApiError> read_pixels(const ServedModel& model, GenerationRequest& request);
 /// response_format and its like, or `calls` if none is there: fills request.structure.
