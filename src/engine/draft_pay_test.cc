@@ -112,6 +112,19 @@ TEST(DraftsPay, WhereAllAreWrongTheyTakeTwoInAHundredAtMost) {
   }
 }
 
+/// There is nothing to weigh a draft against before it is known what a pass takes, so that no trial
+/// is made either.
+TEST(DraftsPay, TheFirstPassesDraftNothing) {
+  for (const Times& times : kTimes) {
+    SCOPED_TRACE(times.name);
+    Timed drafting(times, 3, {0.93, 0.81, 0.70});
+    drafting.ms_per_token(3);
+    EXPECT_EQ(drafting.counters().drafted, 0);
+    drafting.ms_per_token(60);
+    EXPECT_GT(drafting.counters().drafted, 0);
+  }
+}
+
 /// At the acceptance that is published of the 35B's layer.
 TEST(DraftsPay, WhereMostAreRightTheySaveWhatTheyCan) {
   constexpr double kGains[] = {1.38, 1.33, 1.5, 1.25, 2.6, 2.0, 1.0};

@@ -100,8 +100,9 @@ std::optional<EngineCore::Pass> EngineCore::pass_after(const Pass& pass, double 
   return next;
 }
 
-/// False: its masks take long, or fast mode keeps the state after its next row.
+/// False: its masks take long, or one came late, or fast mode keeps the state after its next row.
 bool EngineCore::is_followed(const Sequence& s) const {
+  if (s.mask_was_late) return false;
   if (settings_.cache == CacheMode::fast && (s.cached + 2) % kPageTokens == 0) return false;
   return !s.request.constraint || drafts_of(*s.request.constraint) != SlowConstraint::Drafts::alone;
 }
@@ -118,25 +119,24 @@ void EngineCore::append_carried(Pass& pass, Sequence& s, size_t row) {
   pass.parts.push_back({.sequence = &s, .begin = begin, .rows = 1, .logit_rows = 1});
 }
 
-/// Those of a pass whose layers compute. Without its mask a sequence begins again, with the same
-/// tokens, since its state has gone on. A long mask marks its grammar as slow (is_followed).
+/// Waits for the masks of a pass whose layers compute. Without its mask a sequence begins again,
+/// with the same tokens, since its state has gone on; that is dear, so no pass of it begins ahead
+/// from then on.
 void EngineCore::await_masks(Pass& pass, double now_ms) {
   const std::chrono::duration<double, std::milli> patience(settings_.mask_patience_ms);
   const auto due = std::chrono::steady_clock::now() + patience;
-  const auto ready = [](const Sequence& s) {
-    return !s.request.constraint ||
-           next_of(*s.request.constraint, {}) == SlowConstraint::Next::ready;
-  };
   for (const Part& part : pass.parts)  // all are begun before one is waited for
-    if (part.sequence != nullptr) ready(*part.sequence);
+    if (part.sequence != nullptr) ask_for_masks(*part.sequence);
   for (Part& part : pass.parts) {
     if (part.sequence == nullptr) continue;
-    bool there = ready(*part.sequence);
-    while (!there && std::chrono::steady_clock::now() < due) {
-      std::this_thread::yield();
-      there = ready(*part.sequence);
+    const auto ask = [&] { return ask_for_masks(*part.sequence); };
+    SlowConstraint::Next next = ask_patiently(ask);
+    while (next != SlowConstraint::Next::ready && std::chrono::steady_clock::now() < due) {
+      std::this_thread::sleep_for(kMaskWait);  // a core that those who make it may need
+      next = ask();
     }
-    if (there) continue;
+    if (next == SlowConstraint::Next::ready) continue;
+    part.sequence->mask_was_late = true;
     if (!planted(kBugLateMaskKeepsState)) restart(*part.sequence, now_ms);
     part.sequence = nullptr;
     ++counters_.masks_late;

@@ -5,8 +5,8 @@
 
 #include <bit>
 
-#include "base/slow_constraint.h"
 #include "engine/testing/core_fixture.h"
+#include "engine/testing/held_up.h"
 
 namespace nibble {
 namespace {
@@ -174,28 +174,6 @@ TEST(EngineAhead, ANewcomerIsNotKeptWaiting) {
   EXPECT_EQ(fixture.outcomes[2].tokens, expected_tokens(greedy(2, {3, 4}, 5)));
 }
 
-/// After a few tokens its masks do not come until they are let.
-class HeldUp final : public SlowConstraint {
- public:
-  HeldUp(int tokens, const bool& let) : left_(tokens), let_(let) {}
-  Next next(std::span<const int32_t>) override { return there() ? Next::ready : Next::soon; }
-  Drafts drafts() const override { return Drafts::taken; }
-  MaskState mask(std::span<const int32_t>, std::span<uint32_t>) override {
-    EXPECT_TRUE(there()) << "asked for a mask that is not there";
-    return MaskState::open;
-  }
-  std::optional<size_t> accept(std::span<const int32_t>) override {
-    --left_;
-    return std::nullopt;
-  }
-  void rollback(size_t) override {}
-
- private:
-  bool there() const { return let_ || left_ > 0; }
-  int left_;
-  const bool& let_;
-};
-
 /// Its layers are computed when its mask turns out to be late, so it begins again.
 TEST(EngineAhead, NobodyWaitsForAMaskThatIsLate) {
   EngineSettings settings = CoreFixture::small();
@@ -216,6 +194,27 @@ TEST(EngineAhead, NobodyWaitsForAMaskThatIsLate) {
   EXPECT_EQ(fixture.core->counters().masks_late, 1);
   let = true;
   fixture.run();
+  EXPECT_EQ(fixture.outcomes[1].tokens, expected);
+}
+
+/// To begin again costs the whole answer so far, so it happens to a sequence only once.
+TEST(EngineAhead, AMaskIsLateOnlyOnce) {
+  EngineSettings settings = CoreFixture::small();
+  settings.mask_patience_ms = 0.0;
+  CoreFixture fixture(settings, kAhead);
+  SequenceRequest held = greedy(1, {1, 2, 3}, 40);
+  const std::vector<int32_t> expected = expected_tokens(held);
+  bool let = false;
+  held.constraint = std::make_unique<HeldUp>(8, let);
+  fixture.core->submit(std::move(held));
+  size_t said = 0;
+  int steps = 0;
+  for (; !fixture.core->idle() && steps < 1000; ++steps) {
+    fixture.take(fixture.core->step());  // each token that comes later has to be waited for
+    let = fixture.outcomes[1].tokens.size() == said;
+    said = fixture.outcomes[1].tokens.size();
+  }
+  EXPECT_EQ(fixture.core->counters().masks_late, 1);
   EXPECT_EQ(fixture.outcomes[1].tokens, expected);
 }
 

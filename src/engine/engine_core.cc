@@ -15,8 +15,6 @@ namespace {
 
 /// Waiting prompts looked up again per step: others may have published what they share.
 constexpr size_t kRefreshedPerStep = 4;
-/// Between looks for masks that others make, where nothing else can run.
-constexpr std::chrono::microseconds kMaskWait{100};
 
 double steady_ms() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

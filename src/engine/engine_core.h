@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -70,7 +71,7 @@ struct EngineCounters {
   int64_t masks_late = 0;  // sequences started again, since a mask did not come during such a pass
   int64_t swaps_out = 0;
   int64_t swaps_in = 0;
-  int64_t recomputes = 0;    // preempted with no room in host memory
+  int64_t recomputes = 0;    // begun again: preempted with no room in host memory, or masks_late
   int64_t sat_out = 0;       // scheduled rows for which no page could be had
   int64_t not_finite = 0;    // sequences ended by NaN or infinity
   int64_t expired = 0;       // sequences ended by their deadline
@@ -182,6 +183,9 @@ class EngineCore {
     double begin_ms = 0.0;  // when its device could begin, by what the host knows
     int32_t ahead = 0;      // passes since the scheduler was asked
   };
+
+  /// The time between looks for masks that others make, where nothing else can run.
+  static constexpr std::chrono::microseconds kMaskWait{100};
 
   /// Each of these is one step; false: the device is lost, and every sequence has ended.
   bool step_in_order(double now_ms);

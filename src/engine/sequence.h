@@ -142,6 +142,7 @@ struct Sequence {
   int32_t drafted_after = -1;                // generated tokens when drafts were last looked for
   std::optional<RepeatIndex> repeats;        // of its text, if drafts come from there too
   DraftTrials trials;                        // of the model's layer
+  bool mask_was_late = false;                // for a pass that had begun: none does again
   bool drafts_ended = false;                 // the model's layer gave a number that is not finite
   int32_t drafted = 0;                       // in all, and
   int32_t drafts_right = 0;                  // those that were accepted

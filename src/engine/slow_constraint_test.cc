@@ -6,6 +6,7 @@
 
 #include "engine/sample/constraint_chain.h"
 #include "engine/testing/core_fixture.h"
+#include "engine/testing/held_up.h"
 
 namespace nibble {
 namespace {
@@ -53,23 +54,6 @@ TEST(SlowConstraint, OthersDoNotWaitForItsMasks) {
   EXPECT_EQ(fixture.outcomes[1].tokens, expected);
 }
 
-/// It says that its masks come soon, and they do not until they are let.
-class Never final : public SlowConstraint {
- public:
-  explicit Never(const bool& let) : let_(let) {}
-  Next next(std::span<const int32_t>) override { return let_ ? Next::ready : Next::soon; }
-  Drafts drafts() const override { return Drafts::taken; }
-  MaskState mask(std::span<const int32_t>, std::span<uint32_t>) override {
-    EXPECT_TRUE(let_) << "asked for a mask that is not there";
-    return MaskState::open;
-  }
-  std::optional<size_t> accept(std::span<const int32_t>) override { return std::nullopt; }
-  void rollback(size_t) override {}
-
- private:
-  const bool& let_;
-};
-
 TEST(SlowConstraint, OthersWaitAMomentAtMost) {
   CoreFixture fixture;
   std::mt19937 random(5);
@@ -78,7 +62,7 @@ TEST(SlowConstraint, OthersWaitAMomentAtMost) {
   const std::vector<int32_t> expected = expected_tokens(held);
   const std::vector<int32_t> others = expected_tokens(quick);
   bool let = false;
-  held.constraint = std::make_unique<Never>(let);
+  held.constraint = std::make_unique<HeldUp>(0, let);
   fixture.core->submit(std::move(held));
   fixture.core->submit(std::move(quick));
   int steps = 0;

@@ -45,13 +45,14 @@ GlobalScale nvfp4_global_scale(float amax, GlobalScale::Direction direction, Sou
 }
 
 uint8_t nvfp4_amax_scale(float amax, GlobalScale global, SourceType source) {
-  if (std::isnan(amax)) return kE4m3Nan;
-  if (global.direction == GlobalScale::Direction::divide) {
-    const uint8_t code = finite_to_e4m3(global.value * round_to(source, amax / kE2m1Max));
-    return code == 0 ? kE4m3Eighth : code;
-  }
-  if (amax == 0.0F) return kE4m3One;
-  return std::max(finite_to_e4m3(amax / (kE2m1Max * global.value)), kE4m3Smallest);
+  const bool divide = global.direction == GlobalScale::Direction::divide;
+  if (!divide && amax == 0.0F) return kE4m3One;
+  const float scale =
+      divide ? global.value * round_to(source, amax / kE2m1Max) : amax / (kE2m1Max * global.value);
+  if (std::isnan(scale)) return kE4m3Nan;
+  const uint8_t code = finite_to_e4m3(scale);
+  if (divide) return code == 0 ? kE4m3Eighth : code;
+  return std::max(code, kE4m3Smallest);
 }
 
 void encode_nvfp4_block(const float* x, uint8_t scale, GlobalScale global, uint8_t* codes) {

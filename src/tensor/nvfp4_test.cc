@@ -108,6 +108,10 @@ TEST(Nvfp4, AmaxScalesOfBothDialects) {
   EXPECT_EQ(e4m3_to_float(nvfp4_amax_scale(0.0F, mo, SourceType::f32)), 1.0F);
   EXPECT_EQ(e4m3_to_float(nvfp4_amax_scale(1e-9F, mo, SourceType::f32)), 0x1p-9F);
   EXPECT_EQ(nvfp4_amax_scale(std::nanf(""), mo, SourceType::f32), 0x7F);
+  // A file may have scales that are no use, such as a multiplier of zero.
+  EXPECT_EQ(nvfp4_amax_scale(0.0F, {INFINITY, divide}, SourceType::bf16), 0x7F);
+  EXPECT_EQ(nvfp4_amax_scale(INFINITY, {0.0F, divide}, SourceType::f32), 0x7F);
+  EXPECT_EQ(nvfp4_amax_scale(INFINITY, {INFINITY, multiply}, SourceType::f32), 0x7F);
   for (const float amax : {0.0F, std::nanf(""), INFINITY}) {
     EXPECT_EQ(nvfp4_global_scale(amax, divide, SourceType::bf16).value, 1.0F);
     EXPECT_EQ(nvfp4_global_scale(amax, multiply, SourceType::f32).value, 1.0F);

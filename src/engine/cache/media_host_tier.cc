@@ -1,4 +1,4 @@
-// Copies in both directions.
+// Moves rows to the host and back.
 #include "engine/cache/media_host_tier.h"
 
 #include <vector>

@@ -54,7 +54,8 @@ class Scheduler {
   /// Milliseconds that step `step` (from 1) of a round of drafts of the model saves, less what it
   /// costs, if it is taken for sequences of these odds, of `decoding` that generate.
   double step_gain_ms(std::span<const double> odds, int32_t step, int32_t decoding) const;
-  /// The cost of one draft of the model and its row, in tokens that could be made in that time.
+  /// The cost of one draft of the model and its row, in tokens that could be made in that time;
+  /// infinite until it is known what a pass takes without drafts.
   double draft_cost_tokens(int32_t decoding) const;
   /// A round of `steps` drafts of the model for `decoding` sequences took `ms`.
   void observe_drafts(int32_t decoding, int32_t steps, double ms);

@@ -1,6 +1,7 @@
 // Weighs what drafts and their rows are worth against what they were seen to cost.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine/planted_bug.h"
 #include "engine/schedule/scheduler.h"
@@ -89,6 +90,7 @@ double Scheduler::step_gain_ms(std::span<const double> odds, int32_t step, int32
 }
 
 double Scheduler::draft_cost_tokens(int32_t decoding) const {
+  if (plain_passes_left_ > 0) return std::numeric_limits<double>::infinity();
   return (draft_costs_.row_ms(decoding) + draft_costs_.draft_ms(decoding)) / token_ms(decoding);
 }
 

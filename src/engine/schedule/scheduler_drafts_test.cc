@@ -8,19 +8,30 @@
 namespace nibble {
 namespace {
 
+SequenceView drafting(int32_t drafts, double odds) {
+  return {.phase = Phase::decode,
+          .prompt_size = 1,
+          .cached = 10,
+          .tokens_max = 60,
+          .pages_held = 1,
+          .pages_private = 1,
+          .drafts = drafts,
+          .draft_odds = odds};
+}
+SequenceView prompt_of(uint64_t tenant) {
+  return {.phase = Phase::prefill,
+          .prompt_size = 256,
+          .tokens_max = 256,
+          .pages_held = 4,
+          .pages_private = 4,
+          .tenant = tenant};
+}
+
 TEST(SchedulerDrafts, AreGrantedWhileTheyPay) {
   const CostModel cost;  // of a GPU: 4.5 ms a pass, 0.08 ms a sequence, 0.05 ms a drafted row
   const auto granted = [&](int count, double odds, int32_t rows_max = 1024) {
     Scheduler scheduler({.rows_max = rows_max, .sequences_max = count}, cost);
-    const SequenceView view{.phase = Phase::decode,
-                            .prompt_size = 1,
-                            .cached = 10,
-                            .tokens_max = 60,
-                            .pages_held = 1,
-                            .pages_private = 1,
-                            .drafts = 5,
-                            .draft_odds = odds};
-    const std::vector<SequenceView> views(static_cast<size_t>(count), view);
+    const std::vector<SequenceView> views(static_cast<size_t>(count), drafting(5, odds));
     int32_t rows = 0;
     for (const ScheduledRows& piece : scheduler.next(views, {.pages = 9}, 0.0).rows)
       rows += piece.rows - 1;
@@ -98,23 +109,15 @@ TEST(SchedulerDrafts, AStepPaysForThoseThatTakeIt) {
 
 /// Two tenants have prompts; the one whose drafts were wrong waits.
 TEST(SchedulerDrafts, ThatWereWrongCountAsTimeOfTheirTenant) {
-  const auto first_of = [](uint64_t drafting) {
+  const auto first_of = [](uint64_t tenant) {
     Scheduler scheduler({.rows_max = 68, .sequences_max = 4}, CostModel());
-    const auto prompt = [](uint64_t tenant) {
-      return SequenceView{.phase = Phase::prefill,
-                          .prompt_size = 256,
-                          .tokens_max = 256,
-                          .pages_held = 4,
-                          .pages_private = 4,
-                          .tenant = tenant};
-    };
-    const std::vector<SequenceView> views = {prompt(1), prompt(2)};
+    const std::vector<SequenceView> views = {prompt_of(1), prompt_of(2)};
     const auto picked = [&] {
       return scheduler.next(views, {.pages = 9}, 0.0).rows.at(0).sequence;
     };
     EXPECT_EQ(picked(), 0);
     EXPECT_EQ(picked(), 1);  // they are even
-    scheduler.charge_rejected(drafting, Proposer::model, 100);
+    scheduler.charge_rejected(tenant, Proposer::model, 100);
     return picked();
   };
   EXPECT_EQ(first_of(1), 1);
@@ -122,19 +125,6 @@ TEST(SchedulerDrafts, ThatWereWrongCountAsTimeOfTheirTenant) {
 }
 
 TEST(SchedulerDrafts, LeaveRoomForAPromptThatWaits) {
-  const SequenceView drafting{.phase = Phase::decode,
-                              .prompt_size = 1,
-                              .cached = 10,
-                              .tokens_max = 200,
-                              .pages_held = 1,
-                              .pages_private = 1,
-                              .drafts = 50,
-                              .draft_odds = 0.999};
-  const SequenceView prompt{.phase = Phase::prefill,
-                            .prompt_size = 256,
-                            .tokens_max = 256,
-                            .pages_held = 4,
-                            .pages_private = 4};
   Scheduler scheduler({.rows_max = 68, .sequences_max = 4}, CostModel());
   const auto rows = [&](const std::vector<SequenceView>& views) {
     std::vector<int32_t> found;
@@ -142,8 +132,8 @@ TEST(SchedulerDrafts, LeaveRoomForAPromptThatWaits) {
       found.push_back(piece.rows);
     return found;
   };
-  EXPECT_EQ(rows({drafting, prompt}), (std::vector<int32_t>{4, 64}));
-  EXPECT_EQ(rows({drafting}), std::vector<int32_t>{51});
+  EXPECT_EQ(rows({drafting(50, 0.999), prompt_of(0)}), (std::vector<int32_t>{4, 64}));
+  EXPECT_EQ(rows({drafting(50, 0.999)}), std::vector<int32_t>{51});
 }
 
 }  // namespace
