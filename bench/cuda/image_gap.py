@@ -84,7 +84,7 @@ class Stream(threading.Thread):
             self.error = error
 
 
-def main():
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, help="config.json of the shape")
@@ -93,7 +93,29 @@ def main():
     parser.add_argument("--tokens", type=int, default=2000, help="of each of their answers")
     parser.add_argument("--images", type=int, default=40, help="that are made beforehand")
     parser.add_argument("--flags", default="", help="more flags of serve")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def compare(url, options, images, client):
+    """Returns the results of the text clients alone and beside the images, and how many of these
+    were answered meanwhile."""
+    shape = (options.clients, 200, options.tokens)
+    more = ("--num-prompts", options.clients)
+    alone = load_shapes.bench(url, shape, client, *more)
+    stream = Stream(url, images)
+    stream.start()
+    beside = load_shapes.bench(url, shape, client, *more)
+    answered, stream.ended = stream.answered, True
+    stream.join()
+    if stream.error is not None:
+        raise stream.error
+    if answered == len(images):
+        raise RuntimeError("all images were answered before the texts: raise --images")
+    return alone, beside, answered
+
+
+def main():
+    options = parse_arguments()
     images = [image_url(number) for number in range(options.images)]
     client = types.SimpleNamespace(nibble=options.nibble, ids=(300, 1900), seed=0, limit=300,
                                    body={})
@@ -105,18 +127,7 @@ def main():
         with RunningServer(options.nibble, str(folder), flags) as server:
             tokens = ask(server.url, images.pop())
             print(f"an image is {tokens} tokens with its question")
-            shape = (options.clients, 200, options.tokens)
-            more = ("--num-prompts", options.clients)
-            alone = load_shapes.bench(server.url, shape, client, *more)
-            stream = Stream(server.url, images)
-            stream.start()
-            beside = load_shapes.bench(server.url, shape, client, *more)
-            answered, stream.ended = stream.answered, True
-            stream.join()
-            if stream.error is not None:
-                raise stream.error
-            if answered == len(images):
-                raise RuntimeError("all images were answered before the texts: raise --images")
+            alone, beside, answered = compare(server.url, options, images, client)
     for what, run in (("alone", alone), (f"beside {answered} images", beside)):
         print(f"{what}: gap p50 / p95 / p99 {run['p50_itl_ms']:.1f} / {run['p95_itl_ms']:.1f} / "
               f"{run['p99_itl_ms']:.1f} ms, {run['duration']:.1f} s, {run['failed']} failed")
