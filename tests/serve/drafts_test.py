@@ -186,8 +186,7 @@ class Checks:
             assert said in told and told.count("\n") == 1, (words, told)
 
     def test_timings_and_streams(self):
-        """Whether an answer has drafts depends on times that were measured, which is why more than
-        one is asked for."""
+        """More than one answer is asked for, since measured times decide if one has drafts."""
         body = {"prompt": LONG, "max_tokens": 60, "temperature": 0, "stream": True,
                 "return_progress": True, "stream_options": {"include_usage": True}}
         with RunningServer(self.nibble, self.model, [*self.flags, *MTP]) as server:

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -72,6 +73,14 @@ class FakeVision {
       }
       rows_[static_cast<size_t>(piece.frame->places[static_cast<size_t>(p / 4)])] = number(row);
     }
+    const MediaPatches& media = *piece.frame->media;
+    if (piece.frame->t + 1 == media.grid.t && piece.end == piece.frame->patches())
+      ++encoded_[level_hash(media, 0, 0)];
+  }
+  /// Returns how often a medium was encoded to its end. Media are told apart by their first patch.
+  int64_t encodings_of(const MediaPatches& media) const {
+    const auto found = encoded_.find(level_hash(media, 0, 0));
+    return found == encoded_.end() ? 0 : found->second;
   }
   const float* row(int32_t place) const { return &rows_[static_cast<size_t>(place)]; }
   float* row(int32_t place) { return &rows_[static_cast<size_t>(place)]; }
@@ -141,6 +150,7 @@ class FakeVision {
   std::vector<uint64_t> x_, keys_;
   std::vector<int> stage_;
   std::vector<float> rows_;
+  std::map<uint64_t, int64_t> encoded_;  // by the hash of the first patch
 };
 
 }  // namespace nibble

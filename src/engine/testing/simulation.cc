@@ -100,6 +100,7 @@ class Life {
   std::vector<std::vector<int32_t>> texts_;  // finished conversations to continue
   /// (salt, hash of a whole-page prefix) -> sequences that computed or took it.
   std::map<std::pair<uint64_t, uint64_t>, int> seen_;
+  MediaReaders readers_;
   std::string failure_;
 };
 
@@ -349,6 +350,8 @@ void Life::take(const Finished& end) {
     if (seen_[{client.request.cache.salt, hash}] < 2)  // itself and another
       fail(concat("sequence ", end.id, " took a prefix nobody of its salt had"));
   }
+  if (said > 0 && !readers_.add(client.request, backend_.vision))
+    fail(concat("sequence ", end.id, " read a medium that was encoded for another salt alone"));
   std::vector<int32_t> text = client.request.prompt;
   text.insert(text.end(), client.text.tokens.begin(), client.text.tokens.end());
   if (texts_.size() < 12)
@@ -485,6 +488,7 @@ void Life::collect_counts() {
   counts_.media_evicted += media.evicted;
   counts_.media_restored += media.restored;
   counts_.media_abandoned += media.abandoned;
+  counts_.media_apart += readers_.apart();
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ struct SimulationCounts {
   int64_t media_evicted = 0;
   int64_t media_restored = 0;   // from host memory
   int64_t media_abandoned = 0;  // jobs whose request ended
+  int64_t media_apart = 0;      // that a further salt read
 
   void add(const SimulationCounts& other);
   /// One line per count.

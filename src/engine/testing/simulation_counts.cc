@@ -26,7 +26,7 @@ void SimulationCounts::add(const SimulationCounts& o) {
   masks_late += o.masks_late;
   media_encoded += o.media_encoded, media_found += o.media_found;
   media_evicted += o.media_evicted, media_restored += o.media_restored;
-  media_abandoned += o.media_abandoned;
+  media_abandoned += o.media_abandoned, media_apart += o.media_apart;
 }
 
 std::string SimulationCounts::text() const {
@@ -49,7 +49,8 @@ std::string SimulationCounts::text() const {
       sampled_there, "\npasses begun ahead ", passes_ahead, "\nrows in vain ", rows_in_vain,
       "\nmasks too late for a pass ahead ", masks_late, "\nmedia encoded ", media_encoded,
       "\nmedia found encoded ", media_found, "\nmedia evicted ", media_evicted, "\nmedia restored ",
-      media_restored, "\nmedia jobs abandoned ", media_abandoned, "\n");
+      media_restored, "\nmedia jobs abandoned ", media_abandoned,
+      "\nmedia encoded again for another salt ", media_apart, "\n");
 }
 
 std::string SimulationCounts::too_rare() const {
@@ -92,6 +93,7 @@ std::string SimulationCounts::too_rare() const {
   need("media evicted", media_evicted, 2);
   need("media restored", media_restored, 20);
   need("media jobs abandoned", media_abandoned, 20);
+  need("media of several salts", media_apart, 2);
   return names;
 }
 

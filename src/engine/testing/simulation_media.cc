@@ -97,4 +97,15 @@ uint64_t RequestValues::generated_entry(int32_t token, size_t index) const {
                                   at == 0 ? last_position_ : std::array<int32_t, 3>{p, p, p});
 }
 
+bool MediaReaders::add(const SequenceRequest& request, const FakeVision& vision) {
+  bool right = true;
+  for (const MediaRows& media : request.media) {
+    std::set<uint64_t>& salts = salts_[media.span.digest];
+    const bool others = !salts.empty();
+    if (salts.insert(request.cache.salt).second && others) ++apart_;
+    right = right && vision.encodings_of(*media.patches) >= std::ssize(salts);
+  }
+  return right;
+}
+
 }  // namespace nibble

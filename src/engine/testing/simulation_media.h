@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "engine/sequence.h"
+#include "engine/testing/fake_vision.h"
 
 namespace nibble {
 
@@ -36,6 +39,20 @@ class RequestValues {
   std::vector<uint64_t> prompt_entries_;
   std::array<int32_t, 3> last_position_ = {};  // last position of the prompt
   int32_t next_position_ = 0;
+};
+
+/// The salts whose sequences have read each medium.
+class MediaReaders {
+ public:
+  /// Adds a sequence that has read its media. Returns false if one of them was encoded less often
+  /// than salts have read it: a tenant could tell from the time what others have sent.
+  bool add(const SequenceRequest& request, const FakeVision& vision);
+  /// Returns how many salts have read a medium that another one had read before.
+  int64_t apart() const { return apart_; }
+
+ private:
+  std::map<std::array<uint64_t, 2>, std::set<uint64_t>> salts_;  // by digest
+  int64_t apart_ = 0;
 };
 
 }  // namespace nibble
