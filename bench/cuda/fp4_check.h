@@ -7,7 +7,8 @@
 
 namespace nibble::bench {
 
-/// How the card makes products of 4-bit codes: by its instruction, else in software.
+/// Returns a launcher that makes products of 4-bit codes by the card's instruction or, if it has
+/// none, in software.
 inline cuda::Launcher fp4_launcher() {
   const cuda::Device& facts = opened_device().facts();
   cuda::Architecture card{.code = facts.code,

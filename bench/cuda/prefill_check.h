@@ -87,7 +87,7 @@ __host__ __device__ inline double e2m1_value(uint32_t code) {
   return (code & 8) != 0 ? -kSizes[code & 7] : kSizes[code & 7];
 }
 
-/// Where column c of an input of generation arithmetic lies in its row.
+/// Returns where column c of an input of generation arithmetic lies in its row.
 __host__ __device__ constexpr int placed(int c) { return (c & ~7) | (c & 3) << 1 | (c >> 2 & 1); }
 inline double silu_of(double x) { return x / (1.0 + std::exp(-x)); }
 

@@ -139,7 +139,7 @@ TEST(DraftsPay, WhereMostAreRightTheySaveWhatTheyCan) {
   }
 }
 
-/// Where half of the first drafts are right, none of it may cost more than the noise of its odds.
+/// Half of the first drafts are right: trying them may cost no more than the noise of their odds.
 TEST(DraftsPay, WhereItIsUndecidedLittleIsLost) {
   for (const Times& times : kTimes) {
     SCOPED_TRACE(times.name);

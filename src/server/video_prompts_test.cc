@@ -32,7 +32,7 @@ std::string probe_of(const Json& facts) {
       facts.find("fps")->dump(), R"(/1","nb_read_packets":")", number("frames"), "\"")));
 }
 
-/// As many frames as the filter selects.
+/// A command that writes as many frames as the filter selects.
 std::string frames_of(const Json& facts) {
   const auto edge = [&](const char* key) { return facts.find(key)->as_int(); };
   return concat("for i in $(echo \"$*\" | grep -o 'eq('); do printf 'P6\\n", edge("width"), " ",

@@ -38,9 +38,9 @@ Result<std::unique_ptr<Backend>> make_fp4_emulating_backend(const Weights& weigh
                                                             const ModelConfig& config,
                                                             const BackendOptions& options);
 
-/// As make_cuda_backend without a checkpoint: deterministic random weights of the config's shape,
-/// stored as `formats` says, made on the device. Errors: as make_cuda_backend; unsupported for
-/// declared ones.
+/// Does what make_cuda_backend() does, without a checkpoint: weights of the config's shape are
+/// random and deterministic, stored as `formats` says, and made on the device. Errors: those of
+/// make_cuda_backend(); unsupported for declared activations.
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,
                                                           const FormatOf& formats,
                                                           const BackendOptions& options);

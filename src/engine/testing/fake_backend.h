@@ -295,7 +295,7 @@ class FakeBackend final : public Backend, public FakeModel {
                                             position_before(batch, s, i)));
       }
   }
-  /// Where no token could be chosen any will do: its sequence ends.
+  /// Returns any token if none could be chosen: its sequence ends.
   int32_t token_of(const Batch& batch, size_t row) const {
     if (batch.carried.empty() || batch.carried[row] < 0) return batch.tokens[row];
     CHECK(begun_, "no head has chosen the token of row ", row);

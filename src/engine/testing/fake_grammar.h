@@ -36,7 +36,7 @@ class FakeGrammar final : public SlowConstraint {
         if (!may_follow(token)) forbid_token(bits, token);
       return bits;
     }
-    /// How often its mask is asked for until it is there.
+    /// Returns the number of times that its mask is asked for until it is there.
     int looks() const { return hash_ % 32 >= 3 ? 0 : hash_ % 32 == 0 ? 6 : 1; }
 
    private:

@@ -28,8 +28,8 @@ class CudaFp4 : public testing::TestWithParam<std::string> {
   }
 };
 
-/// As CudaQuantized.DeclaredActivationsNearTheReference: codes that turn by a step are many in
-/// random models, and a wrong scale is far outside.
+/// The bar is that of CudaQuantized.DeclaredActivationsNearTheReference: codes that turn by a step
+/// are many in random models, and a wrong scale is far outside.
 TEST_P(CudaFp4, NearTheReference) {
   const Golden golden = load_golden(GetParam());
   const size_t whole = golden.sequences.front().ids.size();

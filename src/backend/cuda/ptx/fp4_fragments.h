@@ -1,5 +1,5 @@
-// Where a warp holds the operands of the matrix instruction for numbers of 4 bits with a scale for
-// every 16 of them, and what it computes:
+// Places of the operands that a warp holds for the matrix instruction for numbers of 4 bits with a
+// scale for every 16 of them, which computes:
 //   mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col
 //   d [16, 8] += (a [16, 64] * scales [16, 4]) (b [64, 8] * scales [4, 8]), a and b in E2M1, scales
 //   in UE4M3, d in F32

@@ -12,7 +12,7 @@
 namespace nibble::cuda {
 namespace {
 
-/// Where element a_i, b_i or c_i of a lane lies in its matrix, as the manual writes it.
+/// The place of element a_i, b_i or c_i of a lane in its matrix, as the manual writes it.
 struct At {
   int row;
   int col;

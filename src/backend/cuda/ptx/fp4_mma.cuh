@@ -39,8 +39,8 @@ struct MachineFp4 {
   }
 };
 
-/// As fp4_bytes and fp4_dot: four selections of bytes for the sizes and the signs of four codes
-/// each.
+/// Computes fp4_bytes() and fp4_dot() with four selections of bytes for the sizes and the signs of
+/// four codes each.
 struct SoftwareFp4Arithmetic {
   static __device__ __forceinline__ Fp4Bytes bytes(uint32_t word) {
     Fp4Bytes out;

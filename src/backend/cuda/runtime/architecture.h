@@ -25,8 +25,8 @@ struct Architecture {
   } kernels = Kernels::native;  // portable: what
                                 // runs from compute capability 8.0 up; tests force it
 
-  /// How products of 4-bit codes with 4-bit codes are made: not at all, by the instruction, or by
-  /// kernels that compute it in software, for checks on other cards.
+  /// The way of products of 4-bit codes with 4-bit codes: none, the instruction, or kernels that
+  /// compute it in software, for checks on other cards.
   enum class Fp4 : uint8_t { off, machine, software } fp4 = Fp4::off;
 
   bool operator==(const Architecture&) const = default;

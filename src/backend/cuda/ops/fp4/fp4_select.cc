@@ -24,7 +24,7 @@ Fp4Plan select_fp4(const Fp4Gemm& gemm, int64_t matrices, const Architecture& ca
   plan.stages = fp4_stages(plan.tokens);
   plan.shared_bytes = fp4_shared_bytes(plan.tokens);
   plan.blocks = std::max(card.multiprocessors, 1) * fp4_blocks_each(plan.tokens);
-  // How many tiles experts have is known on the device alone.
+  // The number of tiles of experts is known on the device alone.
   const int64_t row_tiles =
       (gemm.weight.rows + fp4_tile_rows(gemm.output) - 1) / fp4_tile_rows(gemm.output);
   const int64_t tiles = row_tiles * ((gemm.rows + plan.tokens - 1) / plan.tokens);

@@ -1,5 +1,6 @@
-// Which linears are multiplied as 4-bit codes on a card, and with which tile: pure functions of the
-// matrix, the number of rows and the card, so that they can be printed and tested without one.
+// Chooses the linears that are multiplied as 4-bit codes on a card, and their tiles: pure functions
+// of the matrix, the number of rows and the card, so that they can be printed and tested without
+// one.
 #pragma once
 
 #include <cstdint>

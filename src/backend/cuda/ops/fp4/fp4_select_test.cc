@@ -1,5 +1,5 @@
-// Which linears are multiplied as 4-bit codes, on which cards and with which tile. No card takes
-// part.
+// Checks which linears are multiplied as 4-bit codes, on which cards and with which tile. No card
+// takes part.
 #include "backend/cuda/ops/fp4/fp4_select.h"
 
 #include <gtest/gtest.h>
