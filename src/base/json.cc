@@ -11,6 +11,9 @@
 #include <cstdlib>
 #include <unordered_set>
 
+template class std::vector<nibble::Json>;
+template class std::vector<nibble::Json::Member>;
+
 namespace nibble {
 
 namespace {
@@ -176,6 +179,26 @@ void append_value(std::string& out, const Json& value, int indent, int depth) {
 
 }  // namespace
 
+Json::Json() = default;
+Json::Json(const Json&) = default;
+Json::Json(Json&&) noexcept = default;
+Json& Json::operator=(const Json&) = default;
+Json& Json::operator=(Json&&) noexcept = default;
+Json::~Json() = default;
+Json::Json(std::nullptr_t) {}
+Json::Json(bool value) : value_(value) {}
+Json::Json(double value) : value_(value) {}
+Json::Json(Integer value) : value_(value.value) {}
+Json::Json(std::string value) : value_(std::move(value)) {}
+Json::Json(std::string_view value) : value_(std::string(value)) {}
+Json::Json(const char* value) : value_(std::string(value)) {}
+Json::Json(Array value) : value_(std::move(value)) {}
+Json::Json(Object value) : value_(std::move(value)) {}
+
+Json json_object(std::initializer_list<Json::Member> members) {
+  return Json(Json::Object(members));
+}
+
 const char* Json::type_name() const {
   static constexpr const char* kNames[] = {"null",   "boolean", "integer", "number",
                                            "string", "array",   "object"};
@@ -265,8 +288,8 @@ Result<Json> parse_json(std::string_view text, std::string_view source, const Js
                               rapidjson::kParseValidateEncodingFlag;
   // MemoryStream ends with NUL events, so a NUL byte inside the text must be refused by hand.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
-    return make_error(ErrorCode::corrupt, {.what = concat(source, " is not valid JSON at byte ",
-                                                          nul, ": a NUL byte")});
+    return make_error(ErrorCode::corrupt,
+                      {.what = concat(source, " is not valid JSON at byte ", nul, ": a NUL byte")});
   const auto outcome = reader.Parse<kFlags>(stream, builder);
   if (outcome.IsError()) {
     const std::string reason = builder.refusal().empty()

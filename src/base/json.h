@@ -21,7 +21,6 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<Member>;  // insertion order
 
-  // Defined after Member is complete, as clang's library wants it.
   Json();
   Json(const Json&);
   Json(Json&&) noexcept;
@@ -88,26 +87,14 @@ struct Json::Member {
   bool operator==(const Member&) const = default;
 };
 
-inline Json::Json() = default;
-inline Json::Json(const Json&) = default;
-inline Json::Json(Json&&) noexcept = default;
-inline Json& Json::operator=(const Json&) = default;
-inline Json& Json::operator=(Json&&) noexcept = default;
-inline Json::~Json() = default;
-inline Json::Json(std::nullptr_t) {}
-inline Json::Json(bool value) : value_(value) {}
-inline Json::Json(double value) : value_(value) {}
-inline Json::Json(Integer value) : value_(value.value) {}
-inline Json::Json(std::string value) : value_(std::move(value)) {}
-inline Json::Json(std::string_view value) : value_(std::string(value)) {}
-inline Json::Json(const char* value) : value_(std::string(value)) {}
-inline Json::Json(Array value) : value_(std::move(value)) {}
-inline Json::Json(Object value) : value_(std::move(value)) {}
-
 /// An object of these members, in this order.
-inline Json json_object(std::initializer_list<Json::Member> members) {
-  return Json(Json::Object(members));
-}
+Json json_object(std::initializer_list<Json::Member> members);
+
+}  // namespace nibble
+// Their code is in json.cc alone; each file that uses Json would make it again.
+extern template class std::vector<nibble::Json>;
+extern template class std::vector<nibble::Json::Member>;
+namespace nibble {
 
 enum class DuplicateKeys { reject, keep_last };
 

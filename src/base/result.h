@@ -38,14 +38,13 @@ struct ErrorParts {
 };
 
 /// "what: expected E, found F; advice", leaving out the empty parts.
-inline Error make_error(ErrorCode code, const ErrorParts& parts) {
-  std::string message(parts.what);
-  if (!parts.expected.empty()) message += concat(": expected ", parts.expected);
-  if (!parts.found.empty())
-    message += concat(parts.expected.empty() ? ": " : ", ", "found ", parts.found);
-  if (!parts.advice.empty()) message += concat("; ", parts.advice);
-  return Error{code, std::move(message)};
-}
+Error make_error(ErrorCode code, const ErrorParts& parts);
+
+namespace detail {
+// Failed checks of a Result, as functions of their own: not every Result makes their messages.
+[[noreturn]] void value_of_failed(const Error& error);
+[[noreturn]] void error_of_value();
+}  // namespace detail
 
 template <typename T>
 class [[nodiscard]] Result {
@@ -56,30 +55,32 @@ class [[nodiscard]] Result {
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
   T& value() & {
-    CHECK(ok(), "value() of a failed Result: ", error_text());
-    return std::get<0>(state_);
+    if (!ok()) [[unlikely]]
+      detail::value_of_failed(*std::get_if<1>(&state_));
+    return *std::get_if<0>(&state_);
   }
   const T& value() const& {
-    CHECK(ok(), "value() of a failed Result: ", error_text());
-    return std::get<0>(state_);
+    if (!ok()) [[unlikely]]
+      detail::value_of_failed(*std::get_if<1>(&state_));
+    return *std::get_if<0>(&state_);
   }
   T value() && {  // by value, so that `for (x : call().value())` does not dangle
-    CHECK(ok(), "value() of a failed Result: ", error_text());
-    return std::get<0>(std::move(state_));
+    if (!ok()) [[unlikely]]
+      detail::value_of_failed(*std::get_if<1>(&state_));
+    return std::move(*std::get_if<0>(&state_));
   }
   const Error& error() const& {
-    CHECK(!ok(), "error() of a Result that holds a value");
-    return std::get<1>(state_);
+    if (ok()) [[unlikely]]
+      detail::error_of_value();
+    return *std::get_if<1>(&state_);
   }
   Error&& error() && {
-    CHECK(!ok(), "error() of a Result that holds a value");
-    return std::get<1>(std::move(state_));
+    if (ok()) [[unlikely]]
+      detail::error_of_value();
+    return std::move(*std::get_if<1>(&state_));
   }
 
  private:
-  std::string_view error_text() const {
-    return ok() ? std::string_view() : std::string_view(std::get<1>(state_).message);
-  }
   std::variant<T, Error> state_;
 };
 
@@ -90,13 +91,18 @@ class [[nodiscard]] Result<void> {
   Result(Error error) : error_(std::move(error)), failed_(true) {}
   bool ok() const { return !failed_; }
   explicit operator bool() const { return ok(); }
-  void value() const { CHECK(ok(), "value() of a failed Result: ", error_.message); }
+  void value() const {
+    if (failed_) [[unlikely]]
+      detail::value_of_failed(error_);
+  }
   const Error& error() const& {
-    CHECK(!ok(), "error() of a Result that holds a value");
+    if (!failed_) [[unlikely]]
+      detail::error_of_value();
     return error_;
   }
   Error&& error() && {
-    CHECK(!ok(), "error() of a Result that holds a value");
+    if (!failed_) [[unlikely]]
+      detail::error_of_value();
     return std::move(error_);
   }
 

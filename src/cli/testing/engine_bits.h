@@ -31,7 +31,6 @@ using Answers = std::map<uint64_t, Said>;
 
 inline constexpr int32_t kTokens = 5;
 inline constexpr int32_t kLongTokens = 200;
-inline constexpr int32_t kLongPrompt = 4200;
 
 inline constexpr int kDistinct = 64;  // requests; more of them repeat those with short prompts
 inline constexpr int kMixed =
@@ -72,10 +71,12 @@ inline std::vector<SequenceRequest> make_requests(int count, int32_t vocab_rows)
 }
 
 /// One prompt of many passes.
-inline std::vector<SequenceRequest> make_long_prompts(int count, int32_t vocab_rows) {
+/// The first prompt has kLength tokens.
+template <int32_t kLength>
+std::vector<SequenceRequest> make_long_prompts(int count, int32_t vocab_rows) {
   std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
   std::mt19937 random(12);
-  while (static_cast<int32_t>(made[0].prompt.size()) < kLongPrompt)
+  while (static_cast<int32_t>(made[0].prompt.size()) < kLength)
     made[0].prompt.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_rows)));
   return made;
 }
