@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
+#include "cli/serving/processor_check.h"
 #include "model/config/target_patterns.h"
 #include "model/kv_scales.h"
 #include "model/synthetic/synthetic_numbers.h"
@@ -371,9 +372,17 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   ModelRequest request = asked;
   const std::string backend = TRY(choose_backend(request.backend, model.notice));
   TRY(check_card_limit(backend, request.options.card));
+  if (backend == "cpu") {
+    TRY(check_processors(request.options));
+    model.notice += numa_notice();
+  }
   TRY(settle_activations(backend, request.use, request.options));
   TRY(check_emulation(backend, request));
-  if (request.dummy) return make_dummy_model(request, backend);
+  if (request.dummy) {
+    LoadedModel dummy = TRY(make_dummy_model(request, backend));
+    dummy.notice.insert(0, model.notice);
+    return dummy;
+  }
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
   if (request.direct_io) {
     const Result<void> direct = model.checkpoint->read_directly();

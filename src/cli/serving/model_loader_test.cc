@@ -86,7 +86,7 @@ Result<LoadedModel> load_with_tower(const std::filesystem::path& folder, const c
                      .backend = backend,
                      .dummy = dummy,
                      .rope = {},
-                     .options = {.threads = 2},
+                     .options = {.threads = 1},
                      .tower = use});
 }
 
