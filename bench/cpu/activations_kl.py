@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the 8-bit activations of serving on a CPU cost: activations_kl.py NIBBLE > table.
+"""The cost of 8-bit activations, as a CPU serves with them: activations_kl.py NIBBLE > table.
 
 Pebble is quantized by each recipe, and held-out chats and prose are scored by the same checkpoint
 twice, with --activations int8 and f32. The table has the mean KL divergence of int8 from f32 over

@@ -75,7 +75,7 @@ TEST(Linear, Int8ActivationsHideNoNaN) {
   }
 }
 
-/// What Linux says of the processor.
+/// Linux lists the instructions of the processor.
 TEST(Isa, AvxVnniIsUsableWhereTheProcessorHasIt) {
   std::ifstream facts("/proc/cpuinfo");
   const std::string text(std::istreambuf_iterator<char>(facts), {});

@@ -90,6 +90,14 @@ Result<LoadedModel> load_with_tower(const std::filesystem::path& folder, const c
                      .tower = use});
 }
 
+TEST(ModelLoader, AsksForProcessorsBeforeAFolderIsRead) {
+  const auto refusal = [](const BackendOptions& options) {
+    return load_model({.folder = "absent", .backend = "cpu", .options = options}).error().message;
+  };
+  EXPECT_TRUE(refusal({.threads = 1 << 20}).starts_with("--threads: expected at most "));
+  EXPECT_TRUE(refusal({.isa = "mmx"}).starts_with("instruction set: expected "));
+}
+
 TEST(ModelLoader, TheVisionTowerIsLoadedWhereItIsWanted) {
   const auto pebble = std::filesystem::path(NIBBLE_SOURCE_DIR) / "pebble" / "model";
   const LoadedModel without = load_with_tower(pebble, "cpu", TowerUse::unused).value();

@@ -1,5 +1,5 @@
 // Asks the kernel which cores this process may use, and to which NUMA nodes they belong.
-#include "cli/serving/processor_check.h"
+#include "backend/cpu/processors.h"
 
 #include <sched.h>
 
@@ -10,7 +10,7 @@
 #include "backend/cpu/isa.h"
 #include "base/thread_pool.h"
 
-namespace nibble {
+namespace nibble::cpu {
 namespace {
 
 /// True if a list such as "0-3,8" has one of `cores`.
@@ -38,14 +38,14 @@ std::vector<int> own_cores() {
 
 }  // namespace
 
-Result<void> check_processors(const BackendOptions& options) {
-  TRY(cpu::select_kernels(options.isa));
+Result<void> check_processors(std::string_view isa, int threads) {
+  TRY(select_kernels(isa));
   const int cores = usable_cores();
-  if (options.threads <= cores) return {};
+  if (threads <= cores) return {};
   return make_error(ErrorCode::invalid_argument,
                     {.what = "--threads",
                      .expected = concat("at most ", cores, ", the cores that this process may use"),
-                     .found = concat(options.threads),
+                     .found = concat(threads),
                      .advice = "leave it out to use them all"});
 }
 
@@ -67,4 +67,4 @@ std::string numa_notice() {
                 "program with numactl --cpunodebind=0 --membind=0\n");
 }
 
-}  // namespace nibble
+}  // namespace nibble::cpu
