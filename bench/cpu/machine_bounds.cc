@@ -64,6 +64,20 @@ __attribute__((target("avx512f,avx512vnni"))) int run_vnni() {
   return out;
 }
 
+__attribute__((target("avx2,avxvnni"))) int run_avx_vnni() {
+  __m256i sum[kChains];
+  for (auto& s : sum) s = _mm256_setzero_si256();
+  __m256i a = _mm256_set1_epi32(0x01020304);
+  for (int i = 0; i < kRounds; ++i) {
+    asm volatile("" : "+x"(a));
+#pragma GCC unroll 12
+    for (int j = 0; j < kChains; ++j) sum[j] = _mm256_dpbusd_avx_epi32(sum[j], a, a);
+  }
+  int out = 0;
+  for (const auto& s : sum) out += _mm256_extract_epi32(s, 0);
+  return out;
+}
+
 __attribute__((target("avx512f,avx512bf16"))) float run_bf16() {
   __m512 sum[kChains];
   for (auto& s : sum) s = _mm512_setzero_ps();
@@ -110,7 +124,8 @@ double fma_per_s(std::string_view isa) {
 #if defined(__x86_64__)
   if (isa == "avx512")
     return 16.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_avx512(); });
-  if (isa == "avx2") return 8.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_avx2(); });
+  if (isa == "avx2" || isa == "avxvnni")
+    return 8.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_avx2(); });
 #endif
   (void)isa;
   (void)sink;
@@ -121,6 +136,8 @@ double int8_per_s(std::string_view isa) {
   volatile int sink = 0;
 #if defined(__x86_64__)
   if (isa == "avx512") return 64.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_vnni(); });
+  if (isa == "avxvnni")
+    return 32.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_avx_vnni(); });
   if (isa == "avx2")
     return 32.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_maddubs(); });
 #endif

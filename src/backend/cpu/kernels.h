@@ -147,6 +147,7 @@ struct KernelTable {
 
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
+const KernelTable& avxvnni_kernels();
 const KernelTable& avx512_kernels();
 
 }  // namespace nibble::cpu

@@ -1,5 +1,6 @@
-// The vector type for products of activations with few bits, for AVX2. The contract of these names
-// is written once, in low_scalar.h. Included by kernels_avx2.cc alone, after simd_avx2.h.
+// The vector type for products of activations with few bits, for AVX2, with
+// AVX-VNNI where that is compiled for. The contract of these names is written once, in
+// low_scalar.h. Included by kernels_avx2.cc and kernels_avxvnni.cc alone, after simd_avx2.h.
 #pragma once
 
 #include <cstddef>
@@ -57,6 +58,18 @@ inline void decode_integers(const std::byte* p, Bytes& low, Bytes& high) {
   low = {lower(codes.lo), lower(codes.hi)};
   high = {lower(_mm256_srli_epi16(codes.lo, 4)), lower(_mm256_srli_epi16(codes.hi, 4))};
 }
+#ifdef __AVXVNNI__
+inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
+  for (int word = 0; word < 4; ++word) {
+    int32_t four;
+    __builtin_memcpy(&four, x + 4 * word, sizeof four);
+    const __m256i values = _mm256_set1_epi32(four);
+    sum.lo = _mm256_dpbusd_avx_epi32(sum.lo, w[word].lo, values);
+    sum.hi = _mm256_dpbusd_avx_epi32(sum.hi, w[word].hi, values);
+  }
+  return sum;
+}
+#else
 /// Four products of at most 24 * 127 in pairs stay below 2^15 (4 * 2 * 24 * 127 = 24,384), so the
 /// 16-bit sums of four words cannot saturate.
 inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
@@ -73,6 +86,7 @@ inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
   return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(lo, ones)),
           _mm256_add_epi32(sum.hi, _mm256_madd_epi16(hi, ones))};
 }
+#endif
 template <int R, int P>
 inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
   for (int p = 0; p < P; ++p) {

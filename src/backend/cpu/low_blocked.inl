@@ -13,13 +13,31 @@ struct alignas(64) LowNvfp4Chunk {
   Bytes weights[kLowChunkColumns / 4][P];
   float scales[kLowChunkColumns / 16][P][kPanelRows];
   float sums[kLowChunkRows][P][kPanelRows];
+  const std::byte* next[P];  // the panels' bytes that are decoded after these
 };
 template <int P>
 struct alignas(64) LowFp8Chunk {
   Pairs weights[kLowChunkColumns / 2][P];
   float scales[kLowChunkColumns / 128][P][kPanelRows];
   float sums[kLowChunkRows][P][kPanelRows];
+  const std::byte* next[P];
 };
+
+/// The next columns of the same panels, or the first ones of the panels after them.
+template <int P, typename ChunkOf>
+void find_next(const LinearPanels& a, int64_t panel, int64_t k_end, ChunkOf& chunk) {
+  const int64_t column_bytes = a.panel_bytes / a.k_padded;
+  for (int p = 0; p < P; ++p)
+    chunk.next[p] = k_end < a.k_padded ? panel_at(a, panel + p) + k_end * column_bytes
+                                       : panel_at(a, panel + P + p);
+}
+/// While the first tile of rows is multiplied, the next chunk is fetched to the second cache: else
+/// decoding waits for memory, which takes as long as all products of 16 rows.
+template <int kBytes, int P>
+inline void fetch_next(const std::byte* const (&next)[P], int64_t begin) {
+  for (int p = 0; p < P; ++p)
+    for (int line = 0; line < kBytes; line += 64) fetch_ahead(next[p] + begin + line);
+}
 
 template <int P>
 void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t k_end,
@@ -33,7 +51,7 @@ void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int
     }
 }
 
-template <int R, int P>
+template <int R, int P, bool kFetches>
 void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t k_end,
                     LowNvfp4Chunk<P>& chunk, int at) {
   Vec sum[R][P];
@@ -42,6 +60,7 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
   const LowRow first(a, row);
   const int64_t scale_stride = a.low_stride / 4;
   for (int64_t k = k_begin; k < k_end; k += 16) {
+    if constexpr (kFetches) fetch_next<LowNvfp4::kBytes>(chunk.next, (k - k_begin) * 8);
     const int64_t g = k / kLowGroup;
     Ints dot[R][P];
     for (int r = 0; r < R; ++r)
@@ -74,7 +93,7 @@ void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int
   }
 }
 
-template <int R, int P>
+template <int R, int P, bool kFetches>
 void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t k_end,
                     LowFp8Chunk<P>& chunk, int at) {
   const bool block = a.format == PanelFormat::fp8_block;
@@ -86,6 +105,7 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
     for (int r = 0; r < R; ++r)
       for (int p = 0; p < P; ++p) sum[r][p] = block ? zero() : load(chunk.sums[at + r][p]);
     for (int64_t k = begin; k < end; k += 2) {
+      if constexpr (kFetches) fetch_next<32>(chunk.next, (k - k_begin) * 16);
       const Pairs* weights = chunk.weights[(k - k_begin) / 2];
       for (int r = 0; r < R; ++r) {
         uint32_t pair;
@@ -105,8 +125,12 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
 template <int R, int P, typename ChunkOf>
 void low_chunk_rows(const LinearPanels& a, int64_t row_begin, int rows, int64_t k_begin,
                     int64_t k_end, ChunkOf& chunk, int at = 0) {
+  if (at == 0 && R <= rows) {
+    low_chunk_tile<R, P, true>(a, row_begin, k_begin, k_end, chunk, 0);
+    at = R;
+  }
   for (; at + R <= rows; at += R)
-    low_chunk_tile<R, P>(a, row_begin + at, k_begin, k_end, chunk, at);
+    low_chunk_tile<R, P, false>(a, row_begin + at, k_begin, k_end, chunk, at);
   if constexpr (R > 1) {
     constexpr int kFewer = R > 4 ? 4 : R / 2;
     if (at < rows) low_chunk_rows<kFewer, P>(a, row_begin, rows, k_begin, k_end, chunk, at);
@@ -122,6 +146,7 @@ void low_blocked_panels(const LinearPanels& a, int64_t panel, int64_t row_begin,
   for (int64_t k = 0; k < a.k_padded; k += kLowChunkColumns) {
     const int64_t end = k + kLowChunkColumns < a.k_padded ? k + kLowChunkColumns : a.k_padded;
     decode_low_chunk<P>(a, panel, k, end, chunk);
+    find_next<P>(a, panel, end, chunk);
     low_chunk_rows<R, P>(a, row_begin, rows, k, end, chunk);
   }
   for (int r = 0; r < rows; ++r)

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <string>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/linear_cases.h"
@@ -70,6 +73,14 @@ TEST(Linear, Int8ActivationsHideNoNaN) {
         }
       }
   }
+}
+
+/// Linux lists the instructions of the processor.
+TEST(Isa, AvxVnniIsUsableWhereTheProcessorHasIt) {
+  std::ifstream facts("/proc/cpuinfo");
+  const std::string text(std::istreambuf_iterator<char>(facts), {});
+  const bool has = text.find(" avx_vnni ") != std::string::npos;
+  EXPECT_EQ(select_kernels("avxvnni").ok(), has);
 }
 
 }  // namespace

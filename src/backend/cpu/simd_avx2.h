@@ -10,7 +10,11 @@
 namespace nibble::cpu {
 namespace {
 
+#ifdef __AVXVNNI__
+constexpr const char* kIsaName = "avxvnni";
+#else
 constexpr const char* kIsaName = "avx2";
+#endif
 constexpr int kRowsPerTile = 6;  // of the blocked product; 12 of 16 registers accumulate
 constexpr int kPanelsPerTile = 1;
 constexpr int kPanelsDirect = 4;

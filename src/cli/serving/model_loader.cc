@@ -2,6 +2,7 @@
 #include "cli/serving/model_loader.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/processors.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/vision/vision_memory.h"
 #include "backend/reference/reference_backend.h"
@@ -148,6 +149,15 @@ Result<void> check_card_limit(const std::string& backend, const CardLimit& limit
                                                   .advice = "leave the flag out"});
 }
 
+/// A CPU must have the cores and instructions that are asked for.
+Result<void> check_processors(const std::string& backend, const BackendOptions& options,
+                              LoadedModel& model) {
+  if (backend != "cpu") return {};
+  TRY(cpu::check_processors(options.isa, options.threads));
+  model.notice += cpu::numa_notice();
+  return {};
+}
+
 /// Codes of 4 bits on both sides are what a checkpoint declares, and kernels of cards.
 Result<void> check_emulation(const std::string& backend, const ModelRequest& request) {
   const Activations mode = request.options.activations;
@@ -290,6 +300,15 @@ Result<void> try_draft_layer(const ModelRequest& request, const std::string& bac
   return {};
 }
 
+Result<void> open_checkpoint(const ModelRequest& request, LoadedModel& model) {
+  model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
+  if (!request.direct_io) return {};
+  const Result<void> direct = model.checkpoint->read_directly();
+  if (!direct.ok() && direct.error().code != ErrorCode::unsupported) return direct.error();
+  if (!direct.ok()) model.notice += concat(direct.error().message, "; reading through the cache\n");
+  return {};
+}
+
 /// The weight formats that a config.json declares, or those of a layout by its name.
 Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
   if (!layout.empty()) return formats_of(TRY(parse_weight_layout(layout)));
@@ -297,7 +316,9 @@ Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
 }
 
 /// Random weights: made on a card there, and on a CPU those that `nibble synth` writes.
-Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::string& backend) {
+/// `notice`: lines for people so far.
+Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::string& backend,
+                                     std::string notice) {
   constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
   const auto path = request.folder / "config.json";
   const std::string text = TRY(read_text_file(path, kConfigBytesMax));
@@ -309,7 +330,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
                                                     .advice = "use --kv-scales unit"});
   LoadedModel model;
   model.config = TRY(parse_config(config, request.rope));
-  model.notice = rope_notice(model.config);
+  model.notice = std::move(notice) + rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
   TRY(choose_tower(request, backend, config, model));
   if (TRY(loads_draft_layer(request, backend, model))) {
@@ -371,16 +392,11 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   ModelRequest request = asked;
   const std::string backend = TRY(choose_backend(request.backend, model.notice));
   TRY(check_card_limit(backend, request.options.card));
+  TRY(check_processors(backend, request.options, model));
   TRY(settle_activations(backend, request.use, request.options));
   TRY(check_emulation(backend, request));
-  if (request.dummy) return make_dummy_model(request, backend);
-  model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
-  if (request.direct_io) {
-    const Result<void> direct = model.checkpoint->read_directly();
-    if (!direct.ok() && direct.error().code != ErrorCode::unsupported) return direct.error();
-    if (!direct.ok())
-      model.notice += concat(direct.error().message, "; reading through the cache\n");
-  }
+  if (request.dummy) return make_dummy_model(request, backend, std::move(model.notice));
+  TRY(open_checkpoint(request, model));
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
   TRY(choose_tower(request, backend, model.checkpoint->config(), model));

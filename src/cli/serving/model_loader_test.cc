@@ -86,8 +86,16 @@ Result<LoadedModel> load_with_tower(const std::filesystem::path& folder, const c
                      .backend = backend,
                      .dummy = dummy,
                      .rope = {},
-                     .options = {.threads = 2},
+                     .options = {.threads = 1},
                      .tower = use});
+}
+
+TEST(ModelLoader, AsksForProcessorsBeforeAFolderIsRead) {
+  const auto refusal = [](const BackendOptions& options) {
+    return load_model({.folder = "absent", .backend = "cpu", .options = options}).error().message;
+  };
+  EXPECT_TRUE(refusal({.threads = 1 << 20}).starts_with("--threads: expected at most "));
+  EXPECT_TRUE(refusal({.isa = "mmx"}).starts_with("instruction set: expected "));
 }
 
 TEST(ModelLoader, TheVisionTowerIsLoadedWhereItIsWanted) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
+#include "base/thread_pool.h"
 #include "cli/serving/model_loader.h"
 #include "engine/engine_core.h"
 
@@ -112,7 +113,7 @@ struct Case {
   size_t arrive = 64;     // per step
   int rounds = 1;         // all requests again, on the warm cache; the last round counts
   int preempt_step = -1;  // all that run are swapped out before this step
-  int threads = 2;
+  int threads = std::min(2, usable_cores());
   std::shared_ptr<Drafter> drafter = nullptr;
   int32_t model_drafts = 0;
   DraftWeights draft_weights = {};  // weights of the layer that makes these
