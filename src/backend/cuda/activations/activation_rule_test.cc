@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/concat.h"
+#include "testing/golden.h"
+
 namespace nibble::cuda {
 namespace {
 
@@ -52,6 +55,18 @@ TEST(ActivationRule, NothingElseTakesDeclaredOnes) {
                                                   .computable = computable});
           EXPECT_EQ(choice.mode, all ? Activations::declared : Activations::bf16);
         }
+}
+
+/// As many as the files have input scales of such linears.
+TEST(ActivationRule, LinearsOfFiles) {
+  const auto count = [](const char* name) {
+    return linears_in_fp4(load_golden(concat("model-quantized/", name)).weights);
+  };
+  EXPECT_EQ(count("nvfp4-w4a4"), 67);
+  EXPECT_EQ(count("modelopt-nvfp4"), 67);
+  EXPECT_EQ(count("fp8-mixed"), 1);
+  EXPECT_EQ(count("nvfp4-w4a16"), 0);
+  EXPECT_EQ(count("qwen-fp8"), 0);
 }
 
 }  // namespace
