@@ -140,12 +140,29 @@ std::string speeds_text(const PlanReport& report) {
                 text_table(rows, std::vector<ColumnSide>(8, kRight)));
 }
 
+std::string expected_text(const PlanReport& report) {
+  if (report.expected.empty()) return {};
+  std::vector<Cells> rows = {{"tokens/s of", "weight-only", "products of 4-bit codes"}};
+  for (const ExpectedRow& row : report.expected)
+    rows.push_back(
+        {row.streams > 0
+             ? concat(row.streams, row.streams == 1 ? " stream at " : " streams at ", row.tokens)
+             : concat("a prompt of ", row.tokens),
+         fixed_text(row.weight_only, 0), fixed_text(row.native, 0)});
+  return concat(
+      "\nexpected speed, computed: the shares of bounds that kernels of the same structure\n"
+      "reached on an H100 and an H200; products of 4-bit codes are off on this card as yet,\n"
+      "and need a checkpoint that declares 4-bit activations\n",
+      text_table(rows, {kLeft, kRight, kRight}));
+}
+
 }  // namespace
 
 std::string plan_text(const PlanReport& report) {
   return concat(head_text(report), report.card ? card_text(*report.card) : "", memory_text(report),
                 contexts_text(report), effects_text(report), speeds_text(report),
-                "\nas `nibble serve` says it:\n", report.plan.table(), report.speculation, "\n");
+                expected_text(report), "\nas `nibble serve` says it:\n", report.plan.table(),
+                report.speculation, "\n");
 }
 
 std::vector<int64_t> fit_streams() { return {1, 32}; }

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "plan/card_table.h"
 #include "plan/memory_plan.h"
+#include "plan/speed/expected_speed.h"
 #include "plan/speed_bound.h"
 #include "plan/weight_tally.h"
 
@@ -49,6 +50,7 @@ struct PlanReport {
   std::vector<int64_t> contexts;  // whose concurrency is asked
   std::vector<FlagEffect> effects;
   std::vector<SpeedRow> speeds;
+  std::vector<ExpectedRow> expected;  // of a card with products of 4-bit codes
   std::string speculation;  // a line: what is drafted by default or by a flag, or why nothing is
 };
 

@@ -103,6 +103,19 @@ Json speeds_json(const PlanReport& report) {
   return json_object({{"computed", true}, {"rows", std::move(rows)}});
 }
 
+Json expected_json(const PlanReport& report) {
+  Json rows{Json::Array{}};
+  for (const ExpectedRow& expected : report.expected) {
+    Json row = json_object({{"work", expected.streams > 0 ? "generation" : "prompt"},
+                            {"tokens", expected.tokens},
+                            {"weight_only_tokens_per_second", expected.weight_only},
+                            {"fp4_tokens_per_second", expected.native}});
+    if (expected.streams > 0) row.set("streams", expected.streams);
+    rows.push_back(std::move(row));
+  }
+  return json_object({{"computed", true}, {"rows", std::move(rows)}});
+}
+
 /// This is what both documents begin with.
 Json head_json(const PlanReport& report) {
   Json json = json_object({{"model", report.model}, {"made_of", report.made_of}});
@@ -127,6 +140,7 @@ Json plan_json(const PlanReport& report) {
   json.set("contexts", contexts_json(report));
   json.set("other_flags", effects_json(report));
   json.set("speed_bound", speeds_json(report));
+  if (!report.expected.empty()) json.set("expected_speed", expected_json(report));
   return json;
 }
 

@@ -106,8 +106,9 @@ std::string description(const PlannedBackend& backend) {
                 ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
                 " multiprocessors), ", backend.weights.bytes() >> 20,
                 " MiB of weights, activations ",
-                words_of(backend.activations, backend.launcher.card), ", KV ",
-                kv_traits(backend.kv).name, ", state ", state_name(backend.state));
+                words_of(backend.activations, backend.launcher.card),
+                backend.weights.choice.empty() ? "" : concat(" (", backend.weights.choice, ")"),
+                ", KV ", kv_traits(backend.kv).name, ", state ", state_name(backend.state));
 }
 
 std::string arithmetic(const PlannedBackend& backend) {

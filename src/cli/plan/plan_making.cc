@@ -36,6 +36,17 @@ std::vector<SpeedRow> speeds_of(const PlanModel& model, const Place& place, cons
   return rows;
 }
 
+/// Numbers of streams that do not fit are left out.
+std::vector<ExpectedRow> expected_of(const PlanModel& model, const PlannedCard& card,
+                                     const PlannedRun& run) {
+  const StepLoad load = {.context = std::min<int64_t>(2048, run.plan.context_max),
+                         .page_bytes = run.request.page_bytes,
+                         .slot_bytes = run.request.slot_bytes};
+  std::vector<ExpectedRow> rows = expected_speeds(model.config, model.in_file, load, card);
+  std::erase_if(rows, [&](const ExpectedRow& row) { return row.streams > run.plan.sequences_max; });
+  return rows;
+}
+
 enum class Tower : uint8_t { left_out, loaded };
 
 Tower tower_there(const Arguments& arguments, const PlanModel& model, const Place& place) {
@@ -94,6 +105,7 @@ PlanReport whole_report(const Arguments& arguments, const PlanModel& model, cons
   report.contexts.push_back(run.plan.context_max);
   report.effects = effects_of(arguments, model, place, run);
   report.speeds = speeds_of(model, place, run);
+  if (place.card) report.expected = expected_of(model, *place.card, run);
   return report;
 }
 

@@ -114,6 +114,7 @@ class WeightStore {
     const int32_t* tokens = nullptr;  // [head rows], the token of each; null: its number
   } draft;
   VisionWeights vision;
+  std::string choice;  // why --activations auto is what it is, for people; or empty
 
  private:
   DeviceBuffer memory_;
