@@ -1,3 +1,4 @@
+// Appends pieces to a string; numbers in the shortest form that reads back as the same.
 #include "base/concat.h"
 
 #include <charconv>

@@ -11,8 +11,8 @@
 namespace nibble {
 
 namespace detail {
-/// What one argument of concat() adds. Every kind of text is one type here, so that literals of
-/// different lengths do not each make code of their own in each file that has them.
+/// A piece is what one argument of concat() adds. Every kind of text is one type here, so that
+/// literals of different lengths do not each make code of their own in each file that has them.
 class Piece {
  public:
   Piece(std::string_view text) : kind_(Kind::text), text_(text) {}

@@ -1,3 +1,4 @@
+// The messages of errors, and of checks of a Result that fail.
 #include "base/result.h"
 
 namespace nibble {
