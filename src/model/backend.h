@@ -68,7 +68,7 @@ struct BackendOptions {
   std::vector<KvScale> kv_scales;
   CardLimit card;
   int threads = 0;                // 0: one per usable core
-  std::string isa;                // CPU backend: avx512, avx2 or scalar; empty: the fastest usable
+  std::string isa;                // CPU backend: avx512, avx2, neon or scalar; empty: the fastest
   int64_t host_memory_bytes = 0;  // bytes that weights on a CPU may take; 0: no limit
   LoadingReport loading;          // on a CPU; may be empty
 };

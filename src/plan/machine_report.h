@@ -41,7 +41,7 @@ struct MachineFacts {
   std::string cuda_trouble;    // why the CUDA backend cannot use the first card; empty: it can
   std::vector<Expectation> expectations;
   int32_t cores = 0;         // usable
-  std::string isa;           // of the CPU backend: avx512, avx2 or scalar
+  std::string isa;           // of the CPU backend: avx512, avx2, neon or scalar
   int64_t memory_bytes = 0;  // available to this process
   std::vector<FolderFacts> folders;
   int32_t port = 8000;

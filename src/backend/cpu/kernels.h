@@ -148,5 +148,6 @@ struct KernelTable {
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& neon_kernels();
 
 }  // namespace nibble::cpu
