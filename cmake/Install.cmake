@@ -7,6 +7,10 @@ endif()
 set_target_properties(nibble PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/nibble")
 target_link_options(nibble PRIVATE -Wl,--disable-new-dtags)  # RPATH also serves libraries' own needs
 set(nibble_system_libraries "^lib(c|m|dl|rt|pthread|resolv|util)\\.so" "^ld-linux")  # glibc
+if(CMAKE_CROSSCOMPILING)  # libraries are looked for in the sysroot, not where ldconfig here says
+  install(CODE "set(CMAKE_LDCONFIG_COMMAND sh -c
+    \"echo ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}:\")")
+endif()
 install(TARGETS nibble RUNTIME_DEPENDENCY_SET nibble_libraries RUNTIME DESTINATION bin)
 install(RUNTIME_DEPENDENCY_SET nibble_libraries
         PRE_EXCLUDE_REGEXES ${nibble_system_libraries} DESTINATION lib/nibble)
@@ -28,6 +32,8 @@ set(nibble_compiled_in ${NIBBLE_TOMLPLUSPLUS}/toml++/toml.h ${NIBBLE_RAPIDJSON}/
     ${NIBBLE_BOOST}/boost/version.hpp ${nibble_libstdcxx})
 install(CODE "
   set(program \"$<TARGET_FILE:nibble>\")
+  set(emulator \"${CMAKE_CROSSCOMPILING_EMULATOR}\")
+  set(sysroot \"${CMAKE_SYSROOT}\")
   set(work \"${CMAKE_BINARY_DIR}/install\")
   set(compiled_in \"${nibble_compiled_in}\")
   set(system_libraries [==[${nibble_system_libraries}]==])

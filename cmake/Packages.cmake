@@ -21,6 +21,9 @@ set(CPACK_VERBATIM_VARIABLES ON)
 # The package carries its libraries, so it asks for nothing but glibc: tests/packages_test.sh holds
 # the program to this version.
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+if(CMAKE_CROSSCOMPILING)  # else dpkg says it
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+endif()
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36)")
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)

@@ -9,18 +9,28 @@ find_program(dpkg_query dpkg-query)
 set(notice "Nibble is licensed under the Apache License 2.0; see LICENSE. It carries code of these
 projects, whose licences are in the folder licences:\n\n")
 
-# The Debian package of `file`, its version and source; empty where there is none.
-function(package_of file out)
+# The Debian package of `file`, empty where there is none, and the root that it is installed in: empty
+# for this system, or the sysroot of a cross build, which has books of its own.
+function(package_of file out root)
   set(${out} "" PARENT_SCOPE)
+  set(${root} "" PARENT_SCOPE)
+  set(books "")
   if(NOT dpkg_query)
     return()
   endif()
   file(REAL_PATH "${file}" real)
+  string(FIND "${real}" "${sysroot}/" at)
+  if(sysroot AND at EQUAL 0)
+    set(${root} "${sysroot}" PARENT_SCOPE)
+    set(books "--admindir=${sysroot}/var/lib/dpkg")
+    string(REPLACE "${sysroot}/" "/" real "${real}")
+    string(REPLACE "${sysroot}/" "/" file "${file}")
+  endif()
   foreach(path "${real}" "${file}")
     # Debian 12 has some files under /lib that dpkg knows without /usr, and the other way round.
     string(REGEX REPLACE "^/usr/lib/" "/lib/" short "${path}")
     foreach(name "${path}" "${short}")
-      execute_process(COMMAND ${dpkg_query} -S "${name}" OUTPUT_VARIABLE owner ERROR_QUIET
+      execute_process(COMMAND ${dpkg_query} ${books} -S "${name}" OUTPUT_VARIABLE owner ERROR_QUIET
                       RESULT_VARIABLE code)
       if(code EQUAL 0)
         string(REGEX REPLACE ":.*" "" owner "${owner}")
@@ -33,20 +43,23 @@ endfunction()
 
 set(packages "")
 foreach(file ${carried} ${compiled_in})
-  package_of("${file}" package)
-  if(package STREQUAL "" OR NOT EXISTS "/usr/share/doc/${package}/copyright")
+  package_of("${file}" package root)
+  if(package STREQUAL "" OR NOT EXISTS "${root}/usr/share/doc/${package}/copyright")
     message(FATAL_ERROR "no licence found for ${file}: it belongs to no Debian package with a "
                         "copyright file. Build on Debian or a system of its kind.")
   endif()
   list(APPEND packages "${package}")
+  set(root_of_${package} "${root}")
 endforeach()
 list(REMOVE_DUPLICATES packages)
 list(SORT packages)
 foreach(package ${packages})
-  execute_process(COMMAND ${dpkg_query} -W "-f=\${source:Package} \${source:Version}" ${package}
+  set(root "${root_of_${package}}")
+  execute_process(COMMAND ${dpkg_query} "--admindir=${root}/var/lib/dpkg" -W
+                          "-f=\${source:Package} \${source:Version}" ${package}
                   OUTPUT_VARIABLE source)
   string(APPEND notice "  ${package}, of Debian's source ${source}: licences/${package}\n")
-  file(COPY_FILE "/usr/share/doc/${package}/copyright" "${work}/licences/${package}")
+  file(COPY_FILE "${root}/usr/share/doc/${package}/copyright" "${work}/licences/${package}")
 endforeach()
 file(COPY "${xgrammar}/LICENSE" "${xgrammar}/NOTICE" DESTINATION "${work}/licences/xgrammar")
 file(COPY_FILE "${xgrammar}/3rdparty/dlpack/LICENSE" "${work}/licences/xgrammar/dlpack.txt")

@@ -1,7 +1,9 @@
-# Runs at install time: the manual page and the completions, as the program prints them.
+# Runs at install time: the manual page and the completions, as the program prints them; in the
+# emulator if it is for another processor.
 function(install_text folder name)
   file(MAKE_DIRECTORY "${work}")
-  execute_process(COMMAND "${program}" ${ARGN} OUTPUT_FILE "${work}/${name}" RESULT_VARIABLE code)
+  execute_process(COMMAND ${emulator} "${program}" ${ARGN} OUTPUT_FILE "${work}/${name}"
+                  RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "cannot make ${name}: `${program} ${ARGN}` ended with ${code}")
   endif()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing: install_packages.sh build|test|full|cuda. Needs root or
-# sudo only if something is missing. Made for Debian 12, where it is tried; other systems of its kind may
-# do. cuda is for the preset of that name; nvcc is not in Debian, and cuda says where it comes from.
+# Installs the Debian packages that are missing: install_packages.sh build|test|full|cuda|arm64. Needs
+# root or sudo only if something is missing. Made for Debian 12, where it is tried; other systems of its
+# kind may do. cuda and arm64 are for the presets of that name; nvcc is not in Debian, and cuda says where
+# it comes from. arm64 unpacks libraries for arm64 into build/cache/arm64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +11,7 @@ build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpc
        libvalijson-dev libjpeg-dev libpng-dev libwebp-dev libgif-dev zlib1g-dev)
 tests=(libgtest-dev ccache python3 python3-venv tmux man-db groff-base mandoc)
 full=(ffmpeg bubblewrap chromium chromium-driver zsh fish systemd debootstrap buildah)
+arm64=(g++-aarch64-linux-gnu qemu-user)
 needs_boost=1.81
 
 case "${1:-}" in
@@ -17,7 +19,8 @@ case "${1:-}" in
   test) wanted=("${build[@]}" "${tests[@]}") ;;
   full) wanted=("${build[@]}" "${tests[@]}" "${full[@]}") ;;
   cuda) wanted=("${build[@]}" libgtest-dev) ;;
-  *) echo "usage: $0 build|test|full|cuda" >&2; exit 2 ;;
+  arm64) wanted=("${build[@]}" "${arm64[@]}") ;;
+  *) echo "usage: $0 build|test|full|cuda|arm64" >&2; exit 2 ;;
 esac
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
@@ -37,7 +40,19 @@ if [ "$1" = cuda ] && ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin
     "cuda-toolkit-13-0 of https://developer.nvidia.com/cuda-downloads" >&2
   exit 1
 fi
-[ ${#missing[@]} -eq 0 ] && exit 0
+# The libraries among the packages of a build, for arm64. valijson is headers that ask for all the
+# libraries that it could be used with.
+unpack_arm64() {
+  [ "$1" = arm64 ] || return 0
+  local libraries=(libstdc++6 libgtest-dev) package boost=libboost$needs_boost-dev
+  apt-cache show $boost >/dev/null 2>&1 || boost=libboost-dev
+  libraries+=("$boost")
+  for package in "${build[@]}"; do
+    case $package in libvalijson-dev) ;; *-dev) libraries+=("$package") ;; esac
+  done
+  tools/arm64_sysroot.sh build/cache/arm64 "${libraries[@]}" -- libvalijson-dev
+}
+[ ${#missing[@]} -gt 0 ] || { unpack_arm64 "$1"; exit; }
 
 if [ "$(id -u)" -eq 0 ]; then as_root=(); elif command -v sudo >/dev/null; then as_root=(sudo); else
   echo "$0: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2
@@ -66,3 +81,4 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 have_boost || { echo "$0: Boost is older than $needs_boost: this system is not supported" >&2; exit 1; }
+unpack_arm64 "$1"

@@ -149,5 +149,6 @@ const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avxvnni_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& neon_kernels();
 
 }  // namespace nibble::cpu

@@ -1,5 +1,9 @@
 // The packed product against a double loop over dequantized rows, and its promise: the bits of an
 // output depend on nothing but its own row and weights.
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -155,6 +159,28 @@ TEST(Isa, NamesAreChecked) {
   EXPECT_EQ(select_kernels("").value(), usable_kernels().front());
   EXPECT_EQ(select_kernels("scalar").value(), &scalar_kernels());
   EXPECT_EQ(select_kernels("mmx").error().code, ErrorCode::unsupported);
+}
+
+TEST(Isa, AnotherMachinesNameIsRefusedInOneLine) {
+  std::string usable;
+  for (const KernelTable* table : usable_kernels())
+    usable += concat(usable.empty() ? "" : ", ", table->isa);
+  for (const std::string name : {"avx512", "avx2", "neon"}) {
+    const auto selected = select_kernels(name);
+    if (selected.ok()) {
+      EXPECT_EQ(selected.value()->isa, name);
+      EXPECT_NE(usable.find(name), std::string::npos);
+    } else {
+      EXPECT_EQ(selected.error().message,
+                concat("instruction set: expected ", usable, ", found ", name));
+    }
+  }
+#if defined(__x86_64__)
+  EXPECT_FALSE(select_kernels("neon").ok());
+#elif defined(__aarch64__)
+  EXPECT_FALSE(select_kernels("avx2").ok());
+  EXPECT_EQ(select_kernels("neon").ok(), (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0);
+#endif
 }
 
 }  // namespace

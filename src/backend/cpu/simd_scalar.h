@@ -1,6 +1,6 @@
-// Vec, the 16 F32 lanes every kernel is written on, in portable C++: correct everywhere, and what
-// the compiler vectorizes on aarch64. The other simd_*.h define the same names. Every function is
-// exactly rounded or exact, and reductions are one fixed tree, so all give the same bits.
+// Vec, the 16 F32 lanes every kernel is written on, in portable C++: correct everywhere. The other
+// simd_*.h define the same names. Every function is exactly rounded or exact, and reductions are
+// one fixed tree, so all give the same bits.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,24 @@
+# Sourced by ./test --arm64: what the CPU computes on 64-bit ARM, cross-built, under QEMU. Uses step,
+# must, $python and the program of build/test, whose results it must have bit for bit.
+must "packages of --arm64" tools/install_packages.sh arm64
+must "configure arm64" cmake --preset arm64
+arm64_modules=(tensor checkpoint text model backend_reference backend_cpu quantize)
+arm64_tests=("${arm64_modules[@]/#/nibble_}")
+must "cross-build for arm64" cmake --build build/arm64 --target nibble "${arm64_tests[@]/%/_test}"
+arm64_emulator=(qemu-aarch64 -L build/cache/arm64)
+printf '#!/bin/sh\nexec %s "%s/build/arm64/src/cli/nibble" "$@"\n' \
+  "qemu-aarch64 -L '$PWD/build/cache/arm64'" "$PWD" >build/arm64/nibble
+chmod +x build/arm64/nibble
+step "tests of what arm64 computes" ctest --test-dir build/arm64 --output-on-failure -j 2 \
+  --timeout 3000 -R "^($(IFS='|'; echo "${arm64_modules[*]}"))\$"
+# Cortex-A53 has no dot product, so it has the portable kernels alone.
+step "kernels of arm64 without dot product" "${arm64_emulator[@]}" -cpu cortex-a53 \
+  build/arm64/src/backend/cpu/nibble_backend_cpu_test --gtest_filter='Isa.*'
+step "arm64 writes and computes what x86-64 does" "$python" tests/cli/arm64_test.py \
+  --nibble build/test/src/cli/nibble --arm64 build/arm64/src/cli/nibble --sysroot build/cache/arm64 \
+  --model pebble/model
+# The other recipes have the same kernels, and half a minute each under QEMU.
+step "the bits that arm64 computes" "$python" tests/cli/bits_test.py --nibble build/arm64/nibble \
+  --model pebble/model --only "pebble mixed"
+step "relocatable install for arm64" tests/install_test.sh build/arm64 build/cache/arm64
+step "the sample of quickstart on arm64" ./quickstart "$PWD/build/arm64/nibble"
