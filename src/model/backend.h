@@ -25,12 +25,12 @@
 
 namespace nibble {
 
-/// The precision of activations that are multiplied by a weight matrix. automatic: int8
-/// on a CPU; on a card bf16, or declared where its products of 4-bit codes were proved
-/// (backend/cuda/activations/activation_rule.h). bf16: inputs of linears rounded to BF16. declared: exactly what the checkpoint declares, 4-bit activations
-/// included. f32: nothing rounded.
-/// int8, on a CPU: groups of 16 as 8-bit integers with an F32 scale where weights are NVFP4, BF16
-/// where they are FP8, nothing rounded elsewhere.
+/// The precision of activations that are multiplied by a weight matrix. automatic: int8 on a CPU;
+/// on a card bf16, or declared where its products of 4-bit codes were proved
+/// (backend/cuda/activations/activation_rule.h). bf16: inputs of linears rounded to BF16. declared:
+/// exactly what the checkpoint declares, 4-bit activations included. f32: nothing rounded. int8, on
+/// a CPU: groups of 16 as 8-bit integers with an F32 scale where weights are NVFP4, BF16 where they
+/// are FP8, nothing rounded elsewhere.
 enum class Activations : uint8_t { automatic, bf16, declared, f32, int8 };
 std::string_view activations_name(Activations mode);
 
