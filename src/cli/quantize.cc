@@ -5,6 +5,7 @@
 
 #include "base/thread_pool.h"
 #include "cli/options/folders.h"
+#include "cli/quantizing/allocation_options.h"
 #include "cli/quantizing/calibration_options.h"
 #include "cli/quantizing/quantize_work.h"
 #include "cli/verb.h"
@@ -30,6 +31,8 @@ constexpr Option kOptions[] = {
     kCalibMapOption,
     kSecondMomentsOption,
     kCalibBackendOption,
+    kTargetBytesOption,
+    kTargetKlOption,
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"one-file", "", "",
      "write model.safetensors alone; default: shards, and own files for head and MTP"},
@@ -48,6 +51,9 @@ struct Request {
   Recipe recipe;
   Dialect dialect = Dialect::compressed_tensors;
   QuantizeOptions options;
+  int64_t memory_limit = 0;  // 0: none
+  std::optional<AllocationTarget> target;
+  std::optional<Allocation> allocation = {};  // once it is made
 };
 
 Result<Request> read_request(const Arguments& arguments, Terminal& terminal) {
@@ -62,6 +68,9 @@ Result<Request> read_request(const Arguments& arguments, Terminal& terminal) {
   if (request.options.threads == 0) request.options.threads = usable_cores();
   if (arguments.enabled("one-file")) request.options.files = OutputFiles::one;
   request.options.journal_seconds = TRY(arguments.number("journal-every", 0, 3600));
+  if (arguments.given("memory-limit"))
+    request.memory_limit = TRY(arguments.integer("memory-limit", 1, int64_t{1} << 50));
+  request.target = TRY(read_allocation_target(arguments));
   request.source = TRY(first_folder(arguments, terminal));
   return request;
 }
@@ -89,6 +98,27 @@ std::string estimate(const Request& request, const QuantPlan& plan) {
                 megabytes(free_bytes(request.output)), " free), memory at most ",
                 megabytes(quantize_memory_bytes(plan, request.options)), ", ",
                 request.options.threads, request.options.threads == 1 ? " thread\n" : " threads\n");
+}
+
+/// The recipe becomes the one that meets the target, if there is one.
+Result<void> allocate(const Arguments& arguments, const Checkpoint& checkpoint, Request& request,
+                      Terminal& terminal) {
+  if (!request.target) return {};
+  const bool shown = arguments.enabled("progress");
+  auto made = TRY(
+      allocate_formats({.arguments = arguments,
+                        .checkpoint = checkpoint,
+                        .recipe = request.recipe,
+                        .dialect = request.dialect,
+                        .target = *request.target,
+                        .threads = request.options.threads,
+                        .memory_bytes_max = request.memory_limit,
+                        .display = shown ? Progress::Display::shown : Progress::Display::hidden},
+                       terminal));
+  request.recipe = std::move(made.recipe);
+  request.allocation = std::move(made.allocation);
+  request.options.allocation = &*request.allocation;
+  return terminal.out(request.allocation->table());
 }
 
 /// Kinds and costs without the work.
@@ -124,12 +154,12 @@ Result<int> check_output(const std::filesystem::path& output, Progress::Display 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   Request request = TRY(read_request(arguments, terminal));
   const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
+  TRY(allocate(arguments, checkpoint, request, terminal));
   const QuantPlan plan = TRY(plan_quantization(checkpoint, request.recipe, request.dialect));
   CalibrationNeeds needs{.algorithm = request.options.algorithm,
                          .second_moments = request.recipe.second_moments,
                          .threads = request.options.threads};
-  if (arguments.given("memory-limit")) {
-    const int64_t limit = TRY(arguments.integer("memory-limit", 1, int64_t{1} << 50));
+  if (const int64_t limit = request.memory_limit; limit > 0) {
     // With data, half of the memory is for the calibration.
     TRY(fit_memory(plan, arguments.given("calib") ? limit / 2 : limit, request.options));
     needs.memory_bytes_max =

@@ -13,6 +13,7 @@
 #include "quantize/block_bytes.h"
 #include "quantize/calibrate/calibration.h"
 #include "quantize/recipe/quant_plan.h"
+#include "quantize/report/allocation.h"
 #include "quantize/report/quantize_report.h"
 #include "quantize/rounding/nvfp4_round.h"
 
@@ -43,6 +44,8 @@ struct QuantizeOptions {
   /// How tokens counted in the sums, as the option says it; for the command in the report. Empty:
   /// alike.
   std::string second_moments = {};
+  /// How the recipe came about, for the report; nullptr: somebody wrote it.
+  const Allocation* allocation = nullptr;
   /// A kill costs at most the work of this time.
   double journal_seconds = 2.0;
 };

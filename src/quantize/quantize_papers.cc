@@ -60,15 +60,20 @@ QuantizeReport make_report(const Papers& papers, std::string base) {
   const RoundAlgorithm algorithm = papers.options.algorithm;
   QuantizeReport report = start_report(papers.plan, papers.recipe, algorithm);
   report.base = std::move(base);
-  report.commands = {concat("nibble quantize ", report.base, " DST --recipe ", papers.recipe.name,
+  const Allocation* allocation = papers.options.allocation;
+  const bool with_data = !papers.options.data_hash.empty() || allocation != nullptr;
+  report.commands = {concat("nibble quantize ", report.base, " DST --recipe ",
+                            allocation == nullptr
+                                ? papers.recipe.name
+                                : concat(allocation->recipe, " ", allocation->target),
                             " --format ", dialect_name(papers.plan.dialect), " --algorithm ",
-                            round_algorithm_name(algorithm),
-                            papers.options.data_hash.empty() ? "" : " --calib DATA",
+                            round_algorithm_name(algorithm), with_data ? " --calib DATA" : "",
                             papers.options.second_moments.empty()
                                 ? ""
                                 : concat(" --second-moments ", papers.options.second_moments))};
   report.data_hash = papers.options.data_hash;
   report.hashes_file = kHashesFile;
+  if (allocation != nullptr) report.allocation = allocation->json();
   add_outcomes(report, papers.plan, papers.outcomes);
   if (papers.options.calibration != nullptr)
     report.calibration = papers.options.calibration->json();
@@ -87,6 +92,8 @@ Result<QuantizeReport> finish_output(Papers papers, CheckpointWriter& writer) {
   TRY(writer.add_file("recipe.yaml", recipe_file(papers.recipe.text, report)));
   TRY(writer.add_file("quantize_report.json", report.json().dump_pretty()));
   TRY(writer.add_file("quantize_report.svg", report.chart()));
+  if (papers.options.allocation != nullptr)
+    TRY(writer.add_file(kAllocationPicture, papers.options.allocation->chart()));
   TRY(write_card(checkpoint, report, writer));
   if (plan.dialect == Dialect::modelopt)
     TRY(writer.add_file("hf_quant_config.json", modelopt_file(plan.declaration).dump_pretty()));

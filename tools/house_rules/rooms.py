@@ -16,7 +16,8 @@ ROOMS = {
     "engine": ["sample", "cache", "schedule"],
     "media": ["formats", "video"],
     "model": ["config", "weights", "synthetic"],
-    "quantize": ["rounding", "recipe", "report", "gradient", "calibrate", "verify", "convert"],
+    "quantize": ["rounding", "recipe", "report", "gradient", "allocate", "calibrate",
+                 "verify", "convert"],
     "server": ["http", "decode", "filters", "images", "request", "clients", "answer", "routes", "web"],
     "text": ["jinja", "tokenizer"],
 }

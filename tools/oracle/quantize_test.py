@@ -265,15 +265,22 @@ def check_logits(results, nibble, source, folders, quantized, work):
 
 
 RECIPES = {"mixed": ("compressed-tensors", "modelopt"), "w4a16": ("compressed-tensors", "modelopt"),
+           "allocated": ("compressed-tensors",),
            "fp8": ("compressed-tensors",), "w4a4-fp8-head": ("compressed-tensors",),
            "lab-fp8-embed": ("compressed-tensors",)}
+
+# A choice of formats under a budget, which differ within and between layers.
+PROSE = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks" / "prose.jsonl"
+ALLOCATED = ["--target-bytes", "16MB", "--calib", PROSE, "--calib-samples", "12",
+             "--calib-length", "128", "--backend", "cpu"]
 
 
 def check_recipe(results, nibble, model, recipe, work):
     def quantize(name, *flags):
         folder = work / f"{recipe}-{name}"
-        subprocess.run([nibble, "quantize", model, folder, "--recipe", recipe, "--no-progress",
-                        *flags], check=True, capture_output=True)
+        way = ALLOCATED if recipe == "allocated" else ["--recipe", recipe]
+        subprocess.run([nibble, "quantize", model, folder, *way, "--no-progress", *flags],
+                       check=True, capture_output=True)
         return folder
 
     folders = {dialect: quantize(dialect, "--format", dialect) for dialect in RECIPES[recipe]}

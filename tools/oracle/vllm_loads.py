@@ -48,7 +48,12 @@ FUSED = {
 }
 DIALECTS = ("compressed-tensors", "modelopt")
 RECIPES = {"mixed": DIALECTS, "w4a16": DIALECTS, "w4a4": DIALECTS, "experts-only": DIALECTS,
-           "fp8": DIALECTS, "w4a4-fp8-head": DIALECTS[:1], "lab-fp8-embed": DIALECTS[:1]}
+           "fp8": DIALECTS, "allocated": DIALECTS, "w4a4-fp8-head": DIALECTS[:1],
+           "lab-fp8-embed": DIALECTS[:1]}
+# A choice of formats under a budget, which differ within and between layers.
+PROSE = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks" / "prose.jsonl"
+ALLOCATED = ["--target-bytes", "16MB", "--calib", PROSE, "--calib-samples", "12",
+             "--calib-length", "128", "--backend", "cpu"]
 # vLLM 0.26 to 0.33 wants one scale per row of a head, and plain or integer embedding tables. The
 # cards of these files say so. When a newer version takes them, this table and the cards change.
 REFUSED = {"w4a4-fp8-head": "lm_head.weight_scale", "lab-fp8-embed": "embed_tokens.weight_scale"}
@@ -310,9 +315,9 @@ def check_refused(results, folder, reason):
 
 
 def quantize(nibble, model, folder, recipe, dialect):
-    made = subprocess.run([nibble, "quantize", model, folder, "--recipe", recipe, "--format",
-                           dialect, "--no-progress"], capture_output=True, text=True,
-                          env=OWN_ENVIRONMENT)
+    way = ALLOCATED if recipe == "allocated" else ["--recipe", recipe]
+    made = subprocess.run([nibble, "quantize", model, folder, *way, "--format", dialect,
+                           "--no-progress"], capture_output=True, text=True, env=OWN_ENVIRONMENT)
     assert made.returncode == 0, made.stderr[-2000:]
 
 

@@ -148,6 +148,13 @@ std::string PreparedCalibration::text() const {
       "\n", notice, "calibrates on ", run->runner().description(), "\n");
 }
 
+Result<CalibrationData> read_calibration_data(const Arguments& arguments,
+                                              const Checkpoint& checkpoint,
+                                              const ModelConfig& config) {
+  const CalibrationRequest request = TRY(read_request(arguments, *arguments.text("calib")));
+  return read_calibration(request, checkpoint.folder(), config.max_positions);
+}
+
 Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments& arguments,
                                                                  const Checkpoint& checkpoint,
                                                                  const QuantPlan& plan,
@@ -160,9 +167,7 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
   prepared = std::make_unique<PreparedCalibration>();
   prepared->config = TRY(ModelConfig::parse(checkpoint.config()));
   prepared->weights = TRY(Weights::bind(checkpoint, prepared->config));
-  const CalibrationRequest request = TRY(read_request(arguments, *arguments.text("calib")));
-  prepared->data =
-      TRY(read_calibration(request, checkpoint.folder(), prepared->config.max_positions));
+  prepared->data = TRY(read_calibration_data(arguments, checkpoint, prepared->config));
   CalibrationOptions options;
   prepared->fisher = TRY(read_second_moments(arguments, needs));
   options.fisher = prepared->fisher;

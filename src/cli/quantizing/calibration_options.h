@@ -50,6 +50,12 @@ struct PreparedCalibration {
   std::string notice;
 };
 
+/// The samples that --calib and its options ask for. Errors: those of read_calibration, wrong
+/// values.
+Result<CalibrationData> read_calibration_data(const Arguments& arguments,
+                                              const Checkpoint& checkpoint,
+                                              const ModelConfig& config);
+
 struct CalibrationNeeds {
   RoundAlgorithm algorithm = RoundAlgorithm::search;
   SecondMoments second_moments = SecondMoments::plain;  // unless an option says otherwise

@@ -3,8 +3,7 @@
 #include <chrono>
 
 #include "quantize/calibrate/calibration_state.h"
-#include "tensor/float_formats.h"
-#include "tensor/fp8.h"
+#include "quantize/calibrate/embedded_samples.h"
 
 namespace nibble {
 // ---- running ----
@@ -14,53 +13,11 @@ int64_t Calibration::State::total_rows() const {
   return data.tokens() * static_cast<int64_t>(parts.size()) + sweep;
 }
 
-/// BF16 rows of the embedding, each distinct token read once.
-Result<std::vector<uint16_t>> Calibration::State::embed() const {
-  const auto width = static_cast<size_t>(config.hidden);
-  std::map<int32_t, std::vector<size_t>> places;
-  size_t row = 0;
-  for (const CalibrationSample& sample : data.samples)
-    for (const int32_t id : sample.ids) places[id].push_back(row++);
-  std::vector<uint16_t> hidden(row * width);
-  const LinearSource& table = weights.embedding();
-  const TensorEntry* entry = checkpoint.find(table.values);
-  CHECK(entry != nullptr, "no tensor ", table.values);
-  if (table.scheme.weights != WeightFormat::plain)
-    return make_error(
-        ErrorCode::unsupported,
-        {.what = table.values, .expected = "an unquantized embedding", .found = "a quantized one"});
-  const int64_t bytes = dtype_bytes(entry->dtype, config.hidden);
-  std::vector<std::byte> raw(static_cast<size_t>(bytes));
-  std::vector<float> values(width);
-  std::vector<uint16_t> narrow(width);
-  for (const auto& [id, rows] : places) {
-    if (id < 0 || id >= config.vocab_rows)
-      return make_error(ErrorCode::invalid_argument,
-                        {.what = "token id in calibration data",
-                         .expected = concat("below ", config.vocab_rows),
-                         .found = concat(id)});
-    TRY(checkpoint.read_bytes(*entry, id * bytes, raw));
-    decode_plain(raw.data(), entry->dtype, config.hidden, values.data());
-    std::ranges::transform(values, narrow.begin(), float_to_bf16);
-    for (const size_t place : rows)
-      std::ranges::copy(narrow, hidden.begin() + static_cast<std::ptrdiff_t>(place * width));
-  }
-  return hidden;
-}
-
-Result<LayerSamples> Calibration::State::embedded_samples() const {
-  LayerSamples samples;
-  for (const CalibrationSample& sample : data.samples)
-    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
-  samples.hidden = TRY(embed());
-  return samples;
-}
-
 Result<void> Calibration::State::begin_runner() {
   if (options.runner == nullptr)
     options.runner = make_host_layer_runner(weights, config, options.make_backend);
   const CalibrationMemory needed = memory();
-  LayerSamples samples = TRY(embedded_samples());
+  LayerSamples samples = TRY(embedded_samples(checkpoint, weights, config, data));
   samples.layer_bytes = needed.layer_bytes;
   samples.moment_bytes = needed.moment_bytes / parts_at_once();
   return options.runner->start(std::move(samples));

@@ -69,8 +69,6 @@ struct Calibration::State {
   Result<void> weigh_tokens();
   Result<void> check_weighing() const;
   void add_weighing(Json& out) const;
-  Result<std::vector<uint16_t>> embed() const;
-  Result<LayerSamples> embedded_samples() const;
   Result<void> begin_runner();
   LayerWatch watch();
   Taps taps_of(size_t index) const;

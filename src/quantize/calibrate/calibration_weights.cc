@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "quantize/calibrate/calibration_state.h"
+#include "quantize/calibrate/embedded_samples.h"
 
 namespace nibble {
 
@@ -16,7 +17,7 @@ const TokenWeights* Calibration::State::weights_of(const TappedInput& input) con
 Result<void> Calibration::State::weigh_tokens() {
   if (!options.fisher || fisher) return {};
   const auto begin = std::chrono::steady_clock::now();
-  const LayerSamples samples = TRY(embedded_samples());
+  const LayerSamples samples = TRY(embedded_samples(checkpoint, weights, config, data));
   fisher = TRY(gather_fisher_weights({.weights = weights,
                                       .config = config,
                                       .samples = samples,

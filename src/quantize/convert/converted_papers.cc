@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/file.h"
+#include "quantize/report/allocation.h"
 #include "quantize/report/model_card.h"
 
 namespace nibble {
@@ -50,7 +51,10 @@ QuantizeReport changed(QuantizeReport report, const Conversion& conversion) {
   report.bytes_out = conversion.tensor_bytes;
   report.hashes_file = conversion.hashes ? kHashesFile : std::string_view();
   report.commands.push_back(conversion.command);
-  if (conversion.head) replace_head(report, *conversion.head);
+  if (conversion.head) {
+    replace_head(report, *conversion.head);
+    report.allocation = {};  // its sizes and losses are those of another head
+  }
   finish_report(report);
   return report;
 }
@@ -91,7 +95,9 @@ Result<void> write_foreign(const Checkpoint& from, const Conversion& conversion,
 
 Result<void> write_papers(const Checkpoint& from, const Conversion& conversion,
                           CheckpointWriter& writer) {
-  TRY(writer.copy_other_files(from.folder(), kPapers));
+  std::vector<std::string_view> made_anew(kPapers.begin(), kPapers.end());
+  if (conversion.head) made_anew.push_back(kAllocationPicture);  // it is of another head
+  TRY(writer.copy_other_files(from.folder(), made_anew));
   const auto json = parse_json(TRY(text_of(from, kReport)), kReport);
   auto report = json.ok() ? parse_report(json.value()) : Result<QuantizeReport>(json.error());
   if (!report.ok()) return write_foreign(from, conversion, writer);

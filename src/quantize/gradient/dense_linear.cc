@@ -112,6 +112,14 @@ Result<DenseLinear> DenseLinear::load(const Weights& weights, const LinearSource
   return linear;
 }
 
+DenseLinear DenseLinear::of(LinearSource source, std::vector<float> values) {
+  CHECK(std::ssize(values) == source.rows * source.cols, source.module, ": ", values.size());
+  DenseLinear linear;
+  linear.source_ = std::move(source);
+  linear.values_ = std::move(values);
+  return linear;
+}
+
 Rows DenseLinear::apply(const Rows& x, ThreadPool& threads) const {
   CHECK(x.width == source_.cols && !values_.empty(), source_.module, ": input of ", x.width);
   Rows y(x.count, source_.rows);
@@ -130,7 +138,7 @@ void DenseLinear::add_back(const Rows& x, const Rows& dy, Rows& dx, const Pass& 
                            std::span<const int32_t> rows) const {
   CHECK(dy.width == source_.rows && dx.width == source_.cols && dy.count == dx.count,
         source_.module, ": gradient of ", dy.width);
-  if (pass.seen) pass.seen(source_, x, dy, rows);
+  if (pass.seen) pass.seen(*this, x, dy, rows);
   multiply({.a = dy.values.data(),
             .b = values_.data(),
             .out = dx.values.data(),

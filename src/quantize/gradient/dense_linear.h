@@ -11,8 +11,12 @@ class DenseLinear {
   /// An absent source gives an empty linear that must not be used.
   static Result<DenseLinear> load(const Weights& weights, const LinearSource& source);
 
+  /// A linear with other values [N, K] (CHECK).
+  static DenseLinear of(LinearSource source, std::vector<float> values);
+
   int64_t rows() const { return source_.rows; }
   const LinearSource& source() const { return source_; }
+  const std::vector<float>& values() const { return values_; }  // [N, K]
   /// x [R, K] -> x W^T [R, N]. Each sum goes over K in order, so the result depends on neither
   /// threads nor instruction set.
   Rows apply(const Rows& x, ThreadPool& threads) const;

@@ -102,9 +102,10 @@ Pass FisherSweep::pass_of(const Stretch& stretch, int draw) {
   const GradientSquares::Place place = {.first_token = stretch.first_token, .draw = draw};
   return {.samples = stretch.samples,
           .threads = threads_,
-          .seen = [this, place](const LinearSource& linear, const Rows& input, const Rows& gradient,
+          .seen = [this, place](const DenseLinear& linear, const Rows& input, const Rows& gradient,
                                 std::span<const int32_t> rows) {
-            squares_.add(linear, input, gradient, rows, place);
+            squares_.add(linear.source(), input, gradient, rows, place);
+            if (request_.also_seen) request_.also_seen(linear, input, gradient, rows);
           }};
 }
 

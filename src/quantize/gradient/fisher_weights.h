@@ -16,6 +16,7 @@
 #include "model/taps.h"
 #include "model/weights/weights.h"
 #include "quantize/gradient/fisher_options.h"
+#include "quantize/gradient/rows.h"
 
 namespace nibble {
 
@@ -28,6 +29,8 @@ struct FisherRequest {
   const LayerSamples& samples;  // lengths, and the embeddings
   std::function<bool(const std::string& module)> wants = {};
   FisherOptions options = {};
+  /// Is shown every linear of every pass and draw too, one layer after another, the last one first.
+  gradient::OutputGradientSeen also_seen = {};
   LayerWatch watch = {};  // told of rows through a layer, forward or backward, or through the head
 };
 

@@ -59,9 +59,9 @@ class GradientGolden : public testing::TestWithParam<std::string> {
 
   /// Sums up the squares of each linear's output gradient, by token.
   OutputGradientSeen gather() {
-    return [this](const LinearSource& linear, const Rows&, const Rows& gradient,
+    return [this](const DenseLinear& linear, const Rows&, const Rows& gradient,
                   std::span<const int32_t> ids) {
-      std::vector<float>& square = squares_[short_name(linear.module)];
+      std::vector<float>& square = squares_[short_name(linear.source().module)];
       square.resize(static_cast<size_t>(rows()));
       for (int64_t r = 0; r < gradient.count; ++r) {
         const auto at = static_cast<size_t>(ids.empty() ? r : ids[static_cast<size_t>(r)]);

@@ -12,6 +12,8 @@
 
 namespace nibble::gradient {
 
+class DenseLinear;
+
 struct Rows {
   int64_t count = 0;
   int64_t width = 0;
@@ -31,9 +33,9 @@ struct SampleRows {
   int64_t count = 0;
 };
 
-/// Is shown the input [R, K] of a linear and the gradient of its output [R, N]. `rows` are the
-/// pass's rows that these are, or empty: all of them in order.
-using OutputGradientSeen = std::function<void(const LinearSource& linear, const Rows& input,
+/// Is shown a linear, its input [R, K] and the gradient of its output [R, N]. `rows` are
+/// the pass's rows that these are, or empty: all of them in order.
+using OutputGradientSeen = std::function<void(const DenseLinear& linear, const Rows& input,
                                               const Rows& gradient, std::span<const int32_t> rows)>;
 
 /// The rows of a pass, and all that its steps share.

@@ -52,7 +52,8 @@ Shape fp8_scale_shape(WeightFormat format, int64_t rows, Dialect dialect) {
 QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect, std::string_view module) {
   constexpr QuantScheme kStatic = {WeightFormat::fp8_tensor, ActivationFormat::fp8_tensor};
   if (!(scheme == kStatic) || dialect != Dialect::compressed_tensors) return scheme;
-  return {is_routed_expert(module) ? WeightFormat::fp8_channel : WeightFormat::fp8_tensor,
+  const bool by_row = is_routed_expert(module) || module == "lm_head";
+  return {by_row ? WeightFormat::fp8_channel : WeightFormat::fp8_tensor,
           ActivationFormat::fp8_token};
 }
 

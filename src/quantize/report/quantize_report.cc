@@ -190,6 +190,7 @@ Json QuantizeReport::json() const {
   }
   out.set("rounded_without_data", std::move(without_data));
   out.set("warnings", json_strings(warnings));
+  if (!allocation.is_null()) out.set("allocation", allocation);
   if (!calibration.is_null()) out.set("calibration", calibration);
   return out;
 }

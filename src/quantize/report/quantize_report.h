@@ -50,6 +50,7 @@ struct QuantizeReport {
   std::vector<std::pair<std::string, std::string>> fallbacks;
   std::vector<std::string> warnings;
   Json calibration = {};  // what was seen, or null
+  Json allocation = {};   // how formats were chosen (allocation.h), or null
   int64_t bytes_in = 0;   // of tensors
   int64_t bytes_out = 0;
   /// The commands that made the file: quantize, then conversions, with SRC and DST for paths.

@@ -109,6 +109,7 @@ Result<QuantizeReport> parse_report(const Json& json) {
   report.bytes_out = TRY(root.integer("tensor_bytes_out", kCount));
   report.commands = TRY(texts_of(root, "commands"));
   TRY(read_rows(root, report));
+  if (const Json* chosen = root.find("allocation")) report.allocation = *chosen;
   if (const Json* seen = root.find("calibration")) report.calibration = *seen;
   return report;
 }
