@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 TASKS = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks"
-FEW = ["--calib-samples", "12", "--calib-length", "128"]
+FEW = ["--calib-samples", "4", "--calib-length", "64"]
 BUDGET = 16_000_000
 
 
