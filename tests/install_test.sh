@@ -27,9 +27,12 @@ for file in bin/nibble share/man/man1/nibble.1 share/bash-completion/completions
   [ -s "$folder/$file" ] || { echo "missing: $file"; exit 1; }
 done
 for library in "$folder"/lib/nibble/*.so*; do
-  package=$(dpkg-query "${books[@]}" -S "$(realpath "/lib/x86_64-linux-gnu/${library##*/}")" \
-              2>/dev/null ||
-            dpkg-query "${books[@]}" -S "*/${library##*/}") && package=${package%%:*}
+  package=  # the packages know a library by its own name, or by a link from before /lib was /usr/lib
+  place=/lib/x86_64-linux-gnu/${library##*/}
+  for name in "$(realpath "$place")" "$place" "*/${library##*/}"; do
+    [ -n "$package" ] ||
+      package=$(dpkg-query "${books[@]}" -S "$name" 2>/dev/null | head -n 1 | cut -d: -f1 || true)
+  done
   grep -q "  $package, of Debian's source" "$folder/share/doc/nibble/NOTICE" ||
     { echo "NOTICE does not name $package, whose ${library##*/} is carried"; exit 1; }
   [ -s "$folder/share/doc/nibble/licences/$package" ] || { echo "no licence of $package"; exit 1; }
