@@ -447,8 +447,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options) {
   const auto load = [&](const Launcher& launcher) -> Result<WeightStore> {
-    if (options.activations == Activations::declared) TRY(check_declared(weights));
-    return WeightStore::load(weights, config, launcher, options.activations, options.kv_scales);
+    return load_weights(weights, config, launcher, options);
   };
   return make_backend(config, options, load);
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/activations/activation_rule.h"
+
 namespace nibble::cuda {
 namespace {
 
@@ -153,6 +155,29 @@ Result<void> check_declared(const Weights& weights) {
     TRY(check_experts(weights, layer.moe.experts));
   }
   return {};
+}
+
+namespace {
+
+/// Input scales are read only where there is something to choose. No card has proved its products
+/// of 4-bit codes as yet, so none gets them by this choice.
+std::string reason_of_automatic(const Weights& weights, const Architecture& card) {
+  ActivationFacts facts{.has_instruction = card.has_fp4_mma()};
+  if (facts.has_instruction) facts.declared = linears_in_fp4(weights);
+  if (facts.declared > 0) facts.computable = check_declared(weights).ok();
+  return choose_activations(facts).reason;
+}
+
+}  // namespace
+
+Result<WeightStore> load_weights(const Weights& weights, const ModelConfig& config,
+                                 const Launcher& launcher, const BackendOptions& options) {
+  if (options.activations == Activations::declared) TRY(check_declared(weights));
+  WeightStore store =
+      TRY(WeightStore::load(weights, config, launcher, options.activations, options.kv_scales));
+  if (options.activations == Activations::automatic)
+    store.choice = reason_of_automatic(weights, launcher.card);
+  return store;
 }
 
 }  // namespace nibble::cuda

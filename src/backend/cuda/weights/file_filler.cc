@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cmath>
 
-#include "backend/cuda/activations/activation_rule.h"
 #include "backend/cuda/ops/vision/vision.h"
 #include "backend/cuda/runtime/copy_threads.h"
 #include "backend/cuda/runtime/stream.h"
@@ -344,11 +343,6 @@ Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig&
                                  .kv_scales = kv_scales},
                                 config, filler));
   pack_vision(store.vision, launcher);
-  // No card has proved its products of 4-bit codes as yet, so this is weight-only.
-  if (activations == Activations::automatic)
-    store.choice = choose_activations({.has_instruction = launcher.card.has_fp4_mma(),
-                                       .declared = linears_in_fp4(weights)})
-                       .reason;
   return store;
 }
 
