@@ -1,4 +1,15 @@
-// The table of one instruction set.
+// The table of one instruction set, and all kernels that it has. Included after the set's simd_*.h
+// and low_*.h, which the kernels are written on.
+// clang-format off
+#include "backend/cpu/vector_kernels.inl"
+#include "backend/cpu/linear_kernels.inl"
+#include "backend/cpu/low_rows.inl"
+#include "backend/cpu/low_direct.inl"
+#include "backend/cpu/low_blocked.inl"
+#include "backend/cpu/delta_kernel.inl"
+#include "backend/cpu/kv_lines.inl"
+#include "backend/cpu/attention_kernel.inl"
+// clang-format on
 
 namespace nibble::cpu {
 namespace {

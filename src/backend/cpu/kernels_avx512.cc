@@ -3,17 +3,9 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/low_avx512.h"
 #include "backend/cpu/simd_avx512.h"
-// clang-format off
-#include "backend/cpu/vector_kernels.inl"
-#include "backend/cpu/linear_kernels.inl"
-#include "backend/cpu/low_rows.inl"
-#include "backend/cpu/low_direct.inl"
-#include "backend/cpu/low_blocked.inl"
-#include "backend/cpu/delta_kernel.inl"
-#include "backend/cpu/kv_lines.inl"
-#include "backend/cpu/attention_kernel.inl"
+
+// The kernels are written on the names of those headers.
 #include "backend/cpu/kernel_table.inl"
-// clang-format on
 
 namespace nibble::cpu {
 const KernelTable& avx512_kernels() { return kTable; }
