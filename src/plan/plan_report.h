@@ -10,7 +10,7 @@
 #include "plan/card_table.h"
 #include "plan/memory_plan.h"
 #include "plan/speed/expected_speed.h"
-#include "plan/speed_bound.h"
+#include "plan/speed/speed_bound.h"
 #include "plan/weight_tally.h"
 
 namespace nibble {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plan/card_table.h"
-#include "plan/speed_bound.h"
+#include "plan/speed/speed_bound.h"
 
 namespace nibble {
 

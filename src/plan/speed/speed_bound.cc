@@ -1,5 +1,5 @@
 // Sums over the rows of a tally.
-#include "plan/speed_bound.h"
+#include "plan/speed/speed_bound.h"
 
 #include <cmath>
 

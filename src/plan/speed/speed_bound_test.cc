@@ -1,6 +1,6 @@
 // The bytes of a step and the bound they give, against a table that was computed by hand for the
 // 35B with NVFP4 experts and head, FP8 projections, FP8 pages and a context of 2,048.
-#include "plan/speed_bound.h"
+#include "plan/speed/speed_bound.h"
 
 #include <gtest/gtest.h>
 
