@@ -3,11 +3,11 @@
 #include "quantize/allocate/allocate.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "quantize/allocate/allocated_rules.h"
 #include "quantize/allocate/choose_formats.h"
 #include "quantize/recipe/model_linears.h"
+#include "quantize/report/text_of.h"
 
 namespace nibble {
 namespace {
@@ -32,17 +32,10 @@ std::string group_name(const std::vector<const PlannedLinear*>& linears) {
 }
 
 std::string bytes_text(int64_t bytes) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%lld bytes (%.2f MB)", static_cast<long long>(bytes),
-                static_cast<double>(bytes) / 1e6);
-  return text;
+  return concat(bytes, " bytes (", text_of("%.2f", static_cast<double>(bytes) / 1e6), " MB)");
 }
 
-std::string loss_text(double loss) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3e", loss);
-  return text;
-}
+std::string loss_text(double loss) { return text_of("%.3e", loss); }
 
 }  // namespace
 

@@ -1,9 +1,10 @@
 // Names are matched exactly, but for the numbers of experts.
 #include "quantize/allocate/allocated_rules.h"
 
-#include <cstdio>
 #include <map>
 #include <set>
+
+#include "quantize/report/text_of.h"
 
 namespace nibble {
 namespace {
@@ -24,8 +25,7 @@ std::string experts_pattern(const std::string& list,
 
 /// The lines of a rule for a scheme, as either dialect has it.
 std::string scheme_lines(const QuantScheme& scheme, float input_scale) {
-  char scale[64];
-  std::snprintf(scale, sizeof scale, "    input_scale: %.17g\n", static_cast<double>(input_scale));
+  const std::string scale = text_of("    input_scale: %.17g\n", static_cast<double>(input_scale));
   if (scheme.weights == WeightFormat::nvfp4)
     return scheme.activations == ActivationFormat::nvfp4
                ? concat("    weights: nvfp4\n    activations: nvfp4\n", scale)

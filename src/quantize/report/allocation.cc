@@ -3,24 +3,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 
 #include "base/concat.h"
 #include "quantize/recipe/model_linears.h"
+#include "quantize/report/text_of.h"
 
 namespace nibble {
 namespace {
 
 constexpr std::array kFormats = {AllocatedFormat::nvfp4, AllocatedFormat::fp8,
                                  AllocatedFormat::unquantized};
-
-template <typename... Values>
-std::string text_of(const char* format, Values... values) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, values...);
-  return line;
-}
 
 Json point_json(const AllocationPoint& point) {
   Json out;

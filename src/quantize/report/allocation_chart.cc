@@ -1,10 +1,10 @@
 // The picture of an allocation: predicted divergence over size. Plain SVG text, no scripts.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "base/concat.h"
 #include "quantize/report/allocation.h"
+#include "quantize/report/text_of.h"
 
 namespace nibble {
 namespace {
@@ -12,13 +12,6 @@ namespace {
 constexpr double kLeft = 80, kTop = 40, kWidth = 640, kHeight = 320;
 constexpr const char* kCurve = "#1b6ca8";
 constexpr const char* kChosen = "#d1495b";
-
-template <typename... Values>
-std::string text_of(const char* format, Values... values) {
-  char line[320];
-  std::snprintf(line, sizeof line, format, values...);
-  return line;
-}
 
 /// Bytes to the right; the logarithm of the divergence upwards, over four powers of ten at most.
 struct Axes {

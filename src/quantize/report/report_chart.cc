@@ -1,10 +1,10 @@
 // The picture of a report: error over depth, a line per kind. Plain SVG text, no scripts.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include "quantize/report/quantize_report.h"
+#include "quantize/report/text_of.h"
 
 namespace nibble {
 namespace {
@@ -13,13 +13,6 @@ constexpr double kLeft = 60, kTop = 40, kWidth = 640, kHeight = 320, kLegend = 2
 constexpr const char* kColors[] = {"#1b6ca8", "#d1495b", "#2e8b57", "#edae49", "#6a4c93",
                                    "#00798c", "#8d5524", "#e07a5f", "#457b9d", "#7f7f7f",
                                    "#bc5090", "#588157", "#ff7f0e", "#264653"};
-
-template <typename... Values>
-std::string text_of(const char* format, Values... values) {
-  char line[320];
-  std::snprintf(line, sizeof line, format, values...);
-  return line;
-}
 
 double error_of(const LayerReport& layer) {
   const RoundStatistics& r = layer.rounding;
