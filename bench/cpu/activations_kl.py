@@ -8,7 +8,6 @@ It exits with 1 if a mean is above 1e-3. Needs the packages of the test venv.
 """
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
@@ -17,15 +16,10 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/quantize"))
 import held_out  # noqa: E402
+from quality import run, scored  # noqa: E402
 
 RECIPES = ("mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8", "lab-fp8-embed")
 KL_MAX = 1e-3
-
-
-def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, words))}: {done.stderr}{done.stdout}")
 
 
 def answer_rows(items):
@@ -59,13 +53,7 @@ def main():
         for recipe in RECIPES:
             model = work / recipe
             run(nibble, "quantize", held_out.MODEL, model, "--recipe", recipe, "--no-progress")
-            logits = {}
-            for activations in ("f32", "int8"):
-                out = work / "logits.safetensors"
-                run(nibble, "score", model, "--ids", work / "ids.json", "--logits", out,
-                    "--backend", "cpu", "--activations", activations, "--json")
-                logits[activations] = held_out.read_logits(out)
-                out.unlink()
+            logits = {way: scored(nibble, work, model, way) for way in ("f32", "int8")}
             kl, same = divergence(logits["f32"], logits["int8"])
             means = kl.mean(), kl[answers].mean()
             worst = max(worst, *means)
