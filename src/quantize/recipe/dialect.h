@@ -44,8 +44,8 @@ int64_t stored_bytes(int64_t rows, int64_t cols, const QuantScheme& scheme, Dial
 
 /// The scheme that a recipe's one becomes for a module in a dialect. ModelOpt has FP8 per tensor
 /// with a static input_scale only. In compressed-tensors FP8 meets activations per token, computed
-/// at run time; routed experts and the head then have one weight scale per row, because vLLM takes
-/// no other scheme with such activations for them.
+/// at run time; routed experts then have one weight scale per row, because vLLM takes no other
+/// scheme with such activations for them. So has the head.
 QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect, std::string_view module);
 /// True for one expert's linear: "...mlp.experts.7.up_proj".
 bool is_routed_expert(std::string_view module);
