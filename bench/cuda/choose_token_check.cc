@@ -9,13 +9,13 @@
 #include <random>
 #include <string_view>
 
+#include "backend/cuda/checks/opened_device.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/selection.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/token_bits.h"
-#include "opened_device.h"
 
 namespace nibble::cuda {
 namespace {
@@ -33,7 +33,7 @@ void check(bool right, const char* what, int vocab, int row) {
 template <typename T>
 DeviceBuffer to_device(const std::vector<T>& values) {
   const auto bytes = static_cast<int64_t>(std::max<size_t>(values.size(), 1) * sizeof(T));
-  DeviceBuffer buffer = DeviceBuffer::allocate(bench::opened_device(), bytes, "a test").value();
+  DeviceBuffer buffer = DeviceBuffer::allocate(checks::opened_device(), bytes, "a test").value();
   CUDA_CHECK(cudaMemcpy(buffer.as<void>(), values.data(), values.size() * sizeof(T),
                         cudaMemcpyHostToDevice));
   return buffer;
@@ -260,7 +260,7 @@ void check_row(const Rows& rows, size_t row, const ChosenRow& found) {
 void check_vocabulary(int vocab, std::mt19937& random) {
   const Rows rows(vocab, random);
   Card card(rows);
-  Launcher launcher = launcher_of(bench::opened_device(), {});
+  Launcher launcher = launcher_of(checks::opened_device(), {});
   launcher.stream = nullptr;  // the one of the copies above
   for (const int together : {kRows, 1, 7}) {
     const std::vector<ChosenRow> found = card.run(together, launcher);
@@ -325,7 +325,7 @@ void time_kinds() {
   std::vector<LogitBias> list;
   for (int i = 0; i < 300; ++i) list.push_back({i * 800, 0.5F});
   const DeviceBuffer biases = to_device(list);
-  const Launcher launcher = launcher_of(bench::opened_device(), {});
+  const Launcher launcher = launcher_of(checks::opened_device(), {});
   const std::vector<TimedRows> kinds = {
       {"greedy", {.temperature = 0.0}},
       {"temperature 1", {}},

@@ -9,10 +9,10 @@
 #include <limits>
 #include <random>
 
+#include "backend/cuda/checks/opened_device.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/ops/calibration/input_sums.h"
 #include "backend/cuda/runtime/device_memory.h"
-#include "opened_device.h"
 #include "tensor/float_formats.h"
 
 namespace nibble::cuda {
@@ -21,7 +21,7 @@ namespace {
 template <typename T>
 DeviceBuffer to_device(const std::vector<T>& values) {
   DeviceBuffer buffer =
-      DeviceBuffer::allocate(bench::opened_device(),
+      DeviceBuffer::allocate(checks::opened_device(),
                              static_cast<int64_t>(values.size() * sizeof(T)), "a test")
           .value();
   CUDA_CHECK(cudaMemcpy(buffer.as<void>(), values.data(), values.size() * sizeof(T),
@@ -200,7 +200,7 @@ void InputSums::of_experts() {
   tiles.push_back({1, 5, 100});  // beyond the count: not read
   const DeviceBuffer device_tiles = to_device(tiles);
   const DeviceBuffer segments =
-      DeviceBuffer::allocate(bench::opened_device(), experts * int64_t{sizeof(Segment)}, "a test")
+      DeviceBuffer::allocate(checks::opened_device(), experts * int64_t{sizeof(Segment)}, "a test")
           .value();
   CUDA_CHECK(expert_segments(device_tiles.as<ExpertTile>(), made.as<int32_t>(), tile_count + 1,
                              experts, segments.as<Segment>(), nullptr));
@@ -253,7 +253,7 @@ void time_kind(MomentKind kind, const char* name, int experts, int cols) {
   const DeviceBuffer seen = to_device(std::vector<SeenRows>(static_cast<size_t>(experts)));
   const int64_t width = kind == MomentKind::full ? cols : kind == MomentKind::blocks ? 16 : 1;
   const DeviceBuffer moments =
-      DeviceBuffer::allocate(bench::opened_device(), int64_t{8} * experts * cols * width, "a test")
+      DeviceBuffer::allocate(checks::opened_device(), int64_t{8} * experts * cols * width, "a test")
           .value();
   std::vector<double*> pointers;
   for (int e = 0; e < experts; ++e) pointers.push_back(moments.as<double>() + e * cols * width);

@@ -1,14 +1,15 @@
 // Products in recorded chains of four, so that one launch begins while the one before ends.
 #include <algorithm>
 
+#include "backend/cuda/checks/linear_weights.h"
 #include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/linear/linear.h"
-#include "linear_times.h"
-#include "linear_weights.h"
+#include "kernel_times.h"
 
 namespace nibble::bench {
 namespace {
 
+using namespace nibble::checks;
 using namespace nibble::cuda;
 
 constexpr int kCount = 4;  // launches of a chain
@@ -18,7 +19,7 @@ template <typename Make>
 double chain_us(const Make& make, Kernels kernels = Kernels::native) {
   cudaStream_t stream;
   must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Launcher launcher = launcher_of(kernels);
+  Launcher launcher = checks::launcher_of(kernels);
   launcher.stream = stream;
   const auto launch_all = [&] {
     for (int i = 0; i < kCount; ++i) make(i, launcher);

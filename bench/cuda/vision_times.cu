@@ -1,13 +1,15 @@
 // Timings of the operations of a vision tower.
 #include <functional>
 
+#include "backend/cuda/checks/check_parts.h"
+#include "backend/cuda/checks/vision_shapes.h"
 #include "backend/cuda/ops/vision/vision.h"
-#include "prefill_check.h"
-#include "vision_shapes.h"
+#include "kernel_times.h"
 
 namespace nibble::bench {
 namespace {
 
+using namespace nibble::checks;
 using namespace nibble::cuda;
 
 struct Op {
@@ -108,8 +110,7 @@ struct Layer {
   }
 };
 
-}  // namespace
-
+/// Prints the time of each operation of a layer, and of all layers, for these frames.
 void time_tower(const char* name, const Tower& tower, const std::vector<Frame>& frames,
                 const Launcher& launcher) {
   const Layer layer(tower, frames, launcher);
@@ -131,6 +132,15 @@ void time_tower(const char* name, const Tower& tower, const std::vector<Frame>& 
                 op.flops / us * 1e-6, us * op.times * tower.layers * 1e-3);
   }
   std::printf("%s: %d patches, %.2f ms\n", name, layer.rows, total * 1e-3);
+}
+
+}  // namespace
+
+void time_vision() {
+  const Launcher launcher = checks::launcher_of(Kernels::native);
+  vision_prepare(launcher);
+  time_tower("1 image of 1,024 x 1,024", kLarge, {{64, 64}}, launcher);
+  time_tower("8 images of 1,024 x 1,024", kLarge, std::vector<Frame>(8, {64, 64}), launcher);
 }
 
 }  // namespace nibble::bench

@@ -1,6 +1,8 @@
 // This file is the CUDA backend of a build without a CUDA toolkit.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/layer_runner.h"
+#include "backend/cuda/proof/card_receipt.h"
+#include "backend/cuda/proof/fp4_harness.h"
 #include "base/check.h"
 
 namespace nibble {
@@ -19,6 +21,12 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights&, const ModelCo
   return describe_cuda_device().error();
 }
 
+Result<std::unique_ptr<Backend>> make_settled_cuda_backend(const Weights&, const ModelConfig&,
+                                                           const BackendOptions&,
+                                                           const ProductsChoice&) {
+  return describe_cuda_device().error();
+}
+
 Result<std::unique_ptr<Backend>> make_fp4_emulating_backend(const Weights&, const ModelConfig&,
                                                             const BackendOptions&) {
   return describe_cuda_device().error();
@@ -33,5 +41,17 @@ Result<std::unique_ptr<LayerRunner>> make_cuda_layer_runner(const Weights&, cons
                                                             const CardLimit&) {
   return describe_cuda_device().error();
 }
+
+Result<CardIdentity> card_identity(const CardLimit&) { return describe_cuda_device().error(); }
+
+Result<Fp4HarnessResult> run_fp4_harness(Fp4Products, cuda::Fp4Fault) {
+  return describe_cuda_device().error();
+}
+
+Result<std::vector<CheckedPart>> check_card(const std::function<void(const CheckedPart&)>&) {
+  return describe_cuda_device().error();
+}
+
+Result<std::vector<CardFigure>> time_card(double) { return describe_cuda_device().error(); }
 
 }  // namespace nibble

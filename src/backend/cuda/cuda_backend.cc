@@ -53,7 +53,9 @@ class CudaBackend final : public TowerBackend {
   /// `make` gives the weights.
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
-  Result<void> emulate_fp4() { return cuda::emulate_fp4(activations_, context_.launcher); }
+  Result<void> take_products(Fp4Products way) {
+    return take_fp4_products(activations_, way, context_.launcher);
+  }
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
   void watch_blocks(BlockWatch watch) { watch_ = std::move(watch); }
   void spoil_row(int32_t row) {
@@ -443,20 +445,19 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
-                                                   const ModelConfig& config,
-                                                   const BackendOptions& options) {
+Result<std::unique_ptr<Backend>> make_settled_cuda_backend(const Weights& weights,
+                                                           const ModelConfig& config,
+                                                           const BackendOptions& options,
+                                                           const ProductsChoice& products) {
+  BackendOptions settled = options;
+  settled.activations = products.activations;
   const auto load = [&](const Launcher& launcher) -> Result<WeightStore> {
-    return load_weights(weights, config, launcher, options);
+    WeightStore store = TRY(load_weights(weights, config, launcher, settled));
+    store.choice = products.reason;
+    return store;
   };
-  return make_backend(config, options, load);
-}
-
-Result<std::unique_ptr<Backend>> make_fp4_emulating_backend(const Weights& weights,
-                                                            const ModelConfig& config,
-                                                            const BackendOptions& options) {
-  auto backend = TRY(make_cuda_backend(weights, config, options));
-  TRY(static_cast<CudaBackend&>(*backend).emulate_fp4());
+  auto backend = TRY(make_backend(config, settled, load));
+  TRY(static_cast<CudaBackend&>(*backend).take_products(products.way));
   return backend;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "backend/cuda/activations/products_choice.h"
 #include "base/result.h"
 #include "model/backend.h"
 #include "model/config/config.h"
@@ -28,6 +29,14 @@ std::string describe_cuda_code();
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options);
+
+/// The same with activations and products as they were settled (activation_rule.h), in place of
+/// options.activations; description() tells the reason. Errors also: unsupported for a way of
+/// products that this card, or these activations, do not have.
+Result<std::unique_ptr<Backend>> make_settled_cuda_backend(const Weights& weights,
+                                                           const ModelConfig& config,
+                                                           const BackendOptions& options,
+                                                           const ProductsChoice& products);
 
 /// The same for checks: where the checkpoint has weights in NVFP4 and declares activations in
 /// NVFP4, products are made of their codes by the kernels for cards with an instruction for that

@@ -23,8 +23,14 @@ WorkspaceNeeds needs_of(const PlannedBackend& backend, int32_t rows) {
 std::string_view words_of(Activations activations, const Architecture& card) {
   if (activations == Activations::f32) return "f32 (slow, for tests)";
   if (activations != Activations::declared) return "bf16";
-  return card.fp4 == Architecture::Fp4::off ? "declared (emulated)"
-                                            : "declared (products of 4-bit codes, emulated)";
+  switch (card.fp4) {
+    case Architecture::Fp4::machine:
+      return "declared (products of 4-bit codes)";
+    case Architecture::Fp4::software:
+      return "declared (products of 4-bit codes, emulated)";
+    default:
+      return "declared (emulated)";
+  }
 }
 
 void walk(const Context& context) {
@@ -80,7 +86,9 @@ std::string kernel_table(const PlannedBackend& backend) {
                       kv_traits(backend.kv).name, "; slow, for tests)");
       break;
     case Activations::declared:
-      table += " (activations declared: a kernel before each product emulates them)";
+      table += card.fp4 == Architecture::Fp4::off
+                   ? " (activations declared: a kernel before each product emulates them)"
+                   : " (activations declared: a kernel before each product rounds them)";
       break;
     default:
       table +=

@@ -52,4 +52,22 @@ ActivationChoice choose_activations(const ActivationFacts& facts) {
           .reason = concat(declared, "they get them, in products of 4-bit codes")};
 }
 
+ProductsChoice settle_products(const Weights& weights, Activations asked, Fp4Products way,
+                               Fp4Proof proof) {
+  ProductsChoice settled{.activations = asked};
+  if (way == Fp4Products::widened ||
+      (asked != Activations::declared && asked != Activations::automatic))
+    return settled;
+  // Input scales are read only where there is something to choose.
+  ActivationFacts facts{
+      .has_instruction = true, .proof = proof, .declared = linears_in_fp4(weights)};
+  if (facts.declared > 0) facts.computable = check_declared(weights).ok();
+  const ActivationChoice choice = choose_activations(facts);
+  settled.reason = choice.reason;
+  if (choice.mode != Activations::declared) return settled;
+  settled.activations = Activations::declared;
+  settled.way = way;
+  return settled;
+}
+
 }  // namespace nibble::cuda

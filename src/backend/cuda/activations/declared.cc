@@ -1,44 +1,9 @@
 // The rows that are rounded for each product of generation; those of prompts: declared_prompts.cc.
 #include "backend/cuda/activations/declared.h"
 
-#include <algorithm>
-
 #include "backend/cuda/activations/activation_rule.h"
 
 namespace nibble::cuda {
-namespace {
-
-Error unsupported(const LinearSource& source, std::string_view expected) {
-  return make_error(ErrorCode::unsupported, {.what = source.module,
-                                             .expected = expected,
-                                             .found = "another",
-                                             .advice = "run it with --backend cpu"});
-}
-
-/// One input is rounded once for both.
-Result<void> check_pair(const Weights& weights, const MlpSources& mlp) {
-  if (!mlp.gate.present()) return {};
-  constexpr std::string_view kExpected = "the declared activations of gate_proj";
-  if (mlp.up.scheme.activations != mlp.gate.scheme.activations)
-    return unsupported(mlp.up, kExpected);
-  if (!has_input_scale(mlp.gate.scheme.activations)) return {};
-  const LinearWeight gate = TRY(weights.load_factors(mlp.gate));
-  const LinearWeight up = TRY(weights.load_factors(mlp.up));
-  if (up.input_scale.value != gate.input_scale.value) return unsupported(mlp.up, kExpected);
-  return {};
-}
-
-Result<void> check_experts(const Weights& weights, const std::vector<MlpSources>& experts) {
-  for (const MlpSources& expert : experts) {
-    TRY(check_pair(weights, expert));
-    for (const auto role : {&MlpSources::gate, &MlpSources::down})
-      if ((expert.*role).scheme.activations != (experts.front().*role).scheme.activations)
-        return unsupported(expert.*role, "the declared activations of the layer's first expert");
-  }
-  return {};
-}
-
-}  // namespace
 
 bool declares(const Context& context) { return context.work.rounded.bytes() > 0; }
 bool makes_inputs(const Context& context) { return !declares(context) && !in_f32(context); }
@@ -146,38 +111,10 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
   if (rest.routed_low.present() || rest.shared_low.present()) experts_down(rest, launcher);
 }
 
-Result<void> check_declared(const Weights& weights) {
-  if (weights.embedding().scheme.activations != ActivationFormat::high)
-    return unsupported(weights.embedding(), "an embedding table without declared activations");
-  for (const LayerSources& layer : weights.layers()) {
-    TRY(check_pair(weights, layer.dense_mlp));
-    TRY(check_pair(weights, layer.moe.shared));
-    TRY(check_experts(weights, layer.moe.experts));
-  }
-  return {};
-}
-
-namespace {
-
-/// Input scales are read only where there is something to choose. No card has proved its products
-/// of 4-bit codes as yet, so none gets them by this choice.
-std::string reason_of_automatic(const Weights& weights, const Architecture& card) {
-  ActivationFacts facts{.has_instruction = card.has_fp4_mma()};
-  if (facts.has_instruction) facts.declared = linears_in_fp4(weights);
-  if (facts.declared > 0) facts.computable = check_declared(weights).ok();
-  return choose_activations(facts).reason;
-}
-
-}  // namespace
-
 Result<WeightStore> load_weights(const Weights& weights, const ModelConfig& config,
                                  const Launcher& launcher, const BackendOptions& options) {
   if (options.activations == Activations::declared) TRY(check_declared(weights));
-  WeightStore store =
-      TRY(WeightStore::load(weights, config, launcher, options.activations, options.kv_scales));
-  if (options.activations == Activations::automatic)
-    store.choice = reason_of_automatic(weights, launcher.card);
-  return store;
+  return WeightStore::load(weights, config, launcher, options.activations, options.kv_scales);
 }
 
 }  // namespace nibble::cuda

@@ -46,12 +46,8 @@ struct PromptGemm {
 };
 void prompt_gemm(const Context& context, const PromptGemm& product, const Launcher& launcher);
 
-/// Errors: unsupported for what shares an input here and declares different ones there (gate and
-/// up, experts of a layer), and for an embedding table that declares one.
-Result<void> check_declared(const Weights& weights);
-
-/// Does what WeightStore::load() does, and says why `auto` is what it is. Errors: those of load,
-/// and of check_declared for declared activations.
+/// Does what WeightStore::load() does. Errors also: those of check_declared for declared
+/// activations.
 Result<WeightStore> load_weights(const Weights& weights, const ModelConfig& config,
                                  const Launcher& launcher, const BackendOptions& options);
 

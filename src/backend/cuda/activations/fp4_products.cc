@@ -50,18 +50,26 @@ Part part_of(const ExpertArgs& args, ExpertMatrices which) {
 
 }  // namespace
 
-Result<void> emulate_fp4(Activations activations, Launcher& launcher) {
+Result<void> take_fp4_products(Activations activations, Fp4Products way, Launcher& launcher) {
+  if (way == Fp4Products::widened) return {};
+  const bool machine = way == Fp4Products::instruction;
   if (activations != Activations::declared)
-    return make_error(ErrorCode::unsupported, {.what = "emulated products of 4-bit codes",
+    return make_error(ErrorCode::unsupported, {.what = machine ? "products of 4-bit codes"
+                                                               : "emulated products of 4-bit codes",
                                                .expected = "--activations declared",
                                                .found = activations_name(activations)});
-  if (launcher.card.has_fp4_mma())
+  if (machine && !launcher.card.has_fp4_mma())
+    return make_error(ErrorCode::unsupported,
+                      {.what = "products of 4-bit codes",
+                       .expected = "a card of compute capability 12.0 or 12.1",
+                       .found = concat("code for ", launcher.card.code.name())});
+  if (!machine && launcher.card.has_fp4_mma())
     return make_error(ErrorCode::unsupported,
                       {.what = "emulated products of 4-bit codes",
                        .expected = "a card without an instruction for them",
                        .found = concat("code for ", launcher.card.code.name()),
                        .advice = "leave --emulate-fp4 out"});
-  launcher.card.fp4 = Architecture::Fp4::software;
+  launcher.card.fp4 = machine ? Architecture::Fp4::machine : Architecture::Fp4::software;
   fp4_gemm_prepare(launcher);
   return {};
 }

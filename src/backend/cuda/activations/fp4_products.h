@@ -2,6 +2,7 @@
 // what declared.h calls where the card does that. Inputs are rounded as there, and stay codes.
 #pragma once
 
+#include "backend/cuda/activations/products_choice.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/ops/fp4/fp4_select.h"
 #include "backend/cuda/ops/linear/round_inputs.h"
@@ -9,9 +10,10 @@
 
 namespace nibble::cuda {
 
-/// Lets `launcher` make products of 4-bit codes in software. Errors: unsupported for activations
-/// other than declared, and for a card that has the instruction.
-Result<void> emulate_fp4(Activations activations, Launcher& launcher);
+/// Lets `launcher` make products of 4-bit codes in that way. Errors: unsupported for activations
+/// other than declared, for the instruction on a card that lacks it, and for software on one that
+/// has it.
+Result<void> take_fp4_products(Activations activations, Fp4Products way, Launcher& launcher);
 
 /// True if the products of `weight` are made of 4-bit codes.
 bool in_fp4(const Context& context, const DeviceLinear& weight);

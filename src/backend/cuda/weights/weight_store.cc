@@ -38,6 +38,9 @@ class Builder {
   Builder(uint8_t* base, WeightFiller& filler, Activations activations)
       : base_(base), filler_(filler), activations_(activations) {}
   int64_t used() const { return used_; }
+  /// All that follows is of the layer that drafts: its inputs are rounded to BF16, whatever is
+  /// declared, since drafts change no answer.
+  void begin_drafts() { drafts_ = true; }
 
   Result<void> linear(const LinearSource& source, DeviceLinear& to) {
     if (!source.present()) return {};
@@ -92,6 +95,7 @@ class Builder {
   uint8_t* base_;
   WeightFiller& filler_;
   Activations activations_;
+  bool drafts_ = false;
   int64_t used_ = 0;
 };
 
@@ -105,7 +109,7 @@ void Builder::place(const LinearSource& source, int64_t count, DeviceLinear& to)
                    value_bytes(to.format, to.cols));
   if (to.format == Format::nvfp4) to.scales = take(count * source.rows * (to.cols / kNvfp4Group));
   to.factor_stride = factor_count(to.layout, to.rows, to.cols);
-  if (activations_ == Activations::declared) to.activations = source.scheme.activations;
+  if (activations_ == Activations::declared && !drafts_) to.activations = source.scheme.activations;
   if (has_input_scale(to.activations)) ++to.factor_stride;
   if (to.factor_stride > 0)
     to.factors =
@@ -226,6 +230,7 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
   }
   if (sources.vision) TRY(build_vision(builder, *sources.vision, store.vision));
   if (!sources.mtp) return {};
+  builder.begin_drafts();
   const MtpSources& mtp = *sources.mtp;
   TRY(builder.vector(mtp.embedding_norm, norm, store.draft.embedding_norm));
   TRY(builder.vector(mtp.hidden_norm, norm, store.draft.hidden_norm));

@@ -1,7 +1,7 @@
 // Causal attention of prompt rows over a paged cache that already has their own keys and values:
 //   out[t, h] = softmax(q[t, h] K^T head_dim^-0.5) V, times sigmoid(gate[t, h]) if there is a gate,
 //   where query heads share KV heads in groups.
-//   Oracle: softmax in double arithmetic (bench/cuda/prefill_flash_check.cu). Bytes moved: q, gate
+//   Oracle: softmax in double arithmetic (checks/flash_check.cu). Bytes moved: q, gate
 //   and out once; keys and values of a row's history once for every 64 rows and one or two query
 //   heads; bound by 2 T^2 q_heads head_dim FLOPs. No workspace. Any number of rows; sequences need
 //   not begin at row 0 of a tile. Tiles of 64 queries and 64 keys lie at absolute positions, keys

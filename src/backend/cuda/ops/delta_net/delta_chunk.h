@@ -11,7 +11,7 @@
 //
 //   convolve -> within chunks (parallel) -> along the chunks of a sequence -> gated norm
 //
-//   Oracle: the rule token by token in double (bench/cuda/prefill_delta_check.cu). Bytes moved: qkv
+//   Oracle: the rule token by token in double (checks/delta_check.cu). Bytes moved: qkv
 //   twice, z and out once, the state once in and out for each sequence and snapshot, the workspace
 //   of a group about twice. Workspace: delta_workspace_bytes() of a group's chunks; its contents
 //   are not kept. Any number of rows and sequences; a snapshot ends a chunk. out may not overlap

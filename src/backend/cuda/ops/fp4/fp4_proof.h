@@ -1,26 +1,34 @@
-// The instruction of fp4_mma.cuh alone, on fragments: by which a card shows that its instruction is
-// the one that kernels were checked with. One warp for each set of fragments. Oracle: fp4_multiply
-// on the host, bit for bit in software (bench/cuda/fp4_check.cu); the machine's own where all sums
-// are exact.
+// The instruction of fp4_mma.cuh alone, on the fragments of fp4_cases.h: by which a card shows that
+// its instruction is the one that kernels were checked with. One warp for each case. Oracle:
+// fp4_on_host, bit for bit in software (checks/fp4_proof_check.cu); the machine's
+// own where all sums are exact.
 #pragma once
 
 #include <cstdint>
 
+#include "backend/cuda/ops/fp4/fp4_cases.h"
 #include "backend/cuda/runtime/launcher.h"
 
 namespace nibble::cuda {
 
-/// The registers of a warp before the instruction.
-struct Fp4Warp {
-  uint32_t left[4][32];  // [register][lane]
-  uint32_t right[2][32];
-  uint32_t left_scale[32];
-  uint32_t right_scale[32];
-  float sums[4][32];
+/// Writes what the instruction, or the software in its place (launcher.card.fp4), makes of cases
+/// first, first + step and so on: sums[i] of case first + i * step. CHECKs that the card has one.
+struct Fp4Trial {
+  int32_t first = 0;
+  int32_t step = 1;
+  int32_t count = 0;
+  Fp4Sums* sums = nullptr;  // [count]
 };
-/// Replaces warps[i].sums of `count` warps by what the instruction makes of them, with both values
-/// of thread-id-a and all four of thread-id-b in turn: warp i has number i % 8 = 4 a + b. CHECKs
-/// that launcher.card.fp4 is not off.
-void multiply_fragments(Fp4Warp* warps, int32_t count, const Launcher& launcher);
+void multiply_fragments(const Fp4Trial& trial, const Launcher& launcher);
+
+/// The differences of all cases from the software on the device.
+struct Fp4Differences {
+  uint64_t sums = 0;       // whose bits are not those of the software; of `any` those that lie too
+                           // far from it, or whose bits differ while software is tried
+  int32_t first_case = 0;  // the lowest that has one, if there are any
+};
+/// Compares all cases of the instruction, or of the software in its place, with the software and
+/// adds to *found, which lies on the device and begins as {0, fp4_cases()}.
+void compare_fragments(Fp4Differences* found, Fp4Fault fault, const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -1,6 +1,6 @@
 // Matrix products of prompt arithmetic: y [T, N] = x [T, K] W^T with W [N, K] in the format of the
 // file, for one weight (a linear) or a stack of experts over tokens sorted by expert.
-//   Oracle: products in double (bench/cuda/prefill_gemm_check.cu). Bytes moved: W once for every
+//   Oracle: products in double (checks/prefill_gemm_check.cu). Bytes moved: W once for every
 //   128 tokens, x once for every 256 rows of W (192, where y is added to), y once; bound by 2 T N K
 //   FLOPs. A row of y depends on its row of x alone, never on T, its place or other rows (steps of
 //   64 along K, one accumulator for each output). y may not overlap x or W.

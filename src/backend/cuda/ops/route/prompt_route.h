@@ -7,7 +7,7 @@
 //
 //   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16) -> combine_norm
 //
-//   Oracle: a stable sort and products in double (bench/cuda/prefill_gemm_check.cu). Bytes moved:
+//   Oracle: a stable sort and products in double (checks/prefill_gemm_check.cu). Bytes moved:
 //   the logits once, the assignments three times; bound by latency. Workspace: `scratch` of
 //   route_sort. Any number of rows; a row's choice and weights do not depend on the others. Outputs
 //   may not overlap inputs or each other.

@@ -1,10 +1,10 @@
 // Random matrices of every format for the checks and timings of products.
 #pragma once
 
+#include "backend/cuda/checks/check_parts.h"
 #include "backend/cuda/weights/device_weights.h"
-#include "prefill_check.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 
 /// `codes`: which bits of an FP8 code may be set.
 inline cuda::DeviceLinear make_weight(cuda::Format format, cuda::FactorLayout layout, int rows,
@@ -57,4 +57,4 @@ inline void free_weight(const cuda::DeviceLinear& w) {
   cudaFree(const_cast<float*>(w.factors));
 }
 
-}  // namespace nibble::bench
+}  // namespace nibble::checks

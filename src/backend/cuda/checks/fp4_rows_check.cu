@@ -4,12 +4,12 @@
 #include <bit>
 #include <string>
 
+#include "backend/cuda/checks/fp4_check.h"
 #include "backend/cuda/ops/fp4/fp4_rows.h"
 #include "backend/cuda/weights/code_words.h"
-#include "fp4_check.h"
 #include "tensor/activation_codec.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -147,7 +147,8 @@ void check_case(Tally& tally, const Case& test, int cols, const Launcher& launch
 
 }  // namespace
 
-void check_rows(Tally& tally, const Launcher& launcher) {
+void check_fp4_rows(Tally& tally) {
+  const Launcher launcher = fp4_launcher();
   constexpr Case kCases[] = {
       {.name = "generation order"},
       {.name = "prompt order", .order = ColumnOrder::packed},
@@ -163,4 +164,4 @@ void check_rows(Tally& tally, const Launcher& launcher) {
     for (const int cols : {256, 2048, 4352}) check_case(tally, test, cols, launcher);
 }
 
-}  // namespace nibble::bench
+}  // namespace nibble::checks

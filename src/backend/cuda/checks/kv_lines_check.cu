@@ -1,13 +1,14 @@
 // Lines of keys and values as the kernels store them, byte by byte against model/kv_codec.h, and as
-// they read them, bit by bit; the operands of prompts within BF16. Usage: kv_lines_check
+// they read them, bit by bit; the operands of prompts within BF16.
 #include <limits>
 #include <string>
 
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/check_parts.h"
 #include "backend/cuda/ops/attention/kv_store.cuh"
 #include "model/kv_codec.h"
-#include "prefill_check.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -130,17 +131,12 @@ void check_format(Tally& tally, std::initializer_list<int> head_dims) {
 }
 
 }  // namespace
-}  // namespace nibble::bench
 
-int main() {
-  using namespace nibble::bench;
-  using nibble::KvFormat;
-  if (skips_without_card()) return 0;
-  Tally tally;
+void check_kv_lines(Tally& tally) {
   check_format<KvFormat::bf16>(tally, {64, 256});
   check_format<KvFormat::fp8>(tally, {64, 256});
   check_format<KvFormat::turboquant_4bit_nc>(tally, {16, 32, 64, 128, 256});
   check_format<KvFormat::nvfp4>(tally, {16, 48, 64, 80, 128, 256});
-  std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
-  return tally.failed == 0 ? 0 : 1;
 }
+
+}  // namespace nibble::checks

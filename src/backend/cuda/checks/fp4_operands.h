@@ -4,12 +4,12 @@
 
 #include <vector>
 
+#include "backend/cuda/checks/check_parts.h"
 #include "backend/cuda/ops/fp4/fp4_gemm.h"
 #include "backend/cuda/weights/code_words.h"
 #include "backend/cuda/weights/device_checks.h"
-#include "prefill_check.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 
 /// exact: scales of 0.5, 1 and 2 and factors of powers of two, so that every sum of up to 4096
 /// products is exact in F32. any: every scale that is a number.
@@ -150,4 +150,4 @@ inline std::vector<double> products(const Fp4Side& x, const Fp4Side& w, const Re
   return out;
 }
 
-}  // namespace nibble::bench
+}  // namespace nibble::checks

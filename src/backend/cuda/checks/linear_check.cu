@@ -1,21 +1,18 @@
 // Products of generation arithmetic against double arithmetic: every format, layout of factors and
 // ending, rows that do not fill a tile, the same bits alone and among others; as linear() makes
-// them and, on a card with wgmma, streamed whatever their size. `time` adds the head of
-// Qwen3.6-35B-A3B with inputs in shared memory and streamed, and the long rows of Qwen3.6-27B.
-// `small` leaves large matrices out: for compute-sanitizer.
-//   cuda_linear_check [time|only-time|small]
+// them and, on a card with wgmma, streamed whatever their size.
 #include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/linear_weights.h"
 #include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/weights/device_checks.h"
-#include "linear_times.h"
-#include "linear_weights.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -129,7 +126,8 @@ class Check {
   void convolution(uint32_t seed);
   void norms(int columns, uint32_t seed);
   void gate_up(const Shape& shape, uint32_t seed);
-  Tally tally;
+  explicit Check(Tally& to) : tally(to) {}
+  Tally& tally;
 
  private:
   struct Output {
@@ -210,7 +208,7 @@ void Check::same_bits(Product make, const LinearArgs& args, const Output& all,
     const Output found = product(make, some, launcher, 0.0F);
     if (same_head(found.main, all.main) && same_head(found.beside, all.beside)) return;
     ++differing;
-    std::printf("  %d rows differ\n", rows);
+    tally.print("  %d rows differ", rows);
   };
   for (const int rows : kRowCounts) compare(rows, launcher_);
   Launcher smaller = launcher_;
@@ -357,7 +355,7 @@ void Check::gate_up(const Shape& shape, uint32_t seed) {
           std::all_of(found.begin() + end, found.end(), [](uint16_t bits) { return bits == 0; }))
         return;
       ++differing;
-      std::printf("  %d rows differ\n", rows);
+      tally.print("  %d rows differ", rows);
     };
     for (const int rows : kRowCounts) compare(rows, launcher_);
     compare(40, smaller);
@@ -419,7 +417,7 @@ void Check::norms(int columns, uint32_t seed) {
                                   [](uint16_t bits) { return bits == 0; });
     if (same) continue;
     ++differing;
-    std::printf("  %d rows differ\n", rows);
+    tally.print("  %d rows differ", rows);
   }
   tally.check(differing == 0,
               ("norms of " + std::to_string(columns) + " columns, to the bit").c_str(), differing);
@@ -501,26 +499,20 @@ void Check::convolution(uint32_t seed) {
   tally.check(wrong == 0, "what the convolution leaves", wrong);
 }
 
-int run_all(int argc, char** argv) {
-  if (skips_without_card()) return 0;
-  const std::string part = argc > 1 ? argv[1] : "";
-  Check check;
-  if (part != "only-time") {
-    uint32_t seed = 1;
-    for (const Shape& shape : kShapes)
-      if (part != "small" || shape.rows * shape.cols <= kSmallNumbers) check.run(shape, seed += 20);
-    for (const Shape& shape : kGateUpShapes)
-      if (part != "small" || shape.rows * shape.cols <= kSmallNumbers)
-        check.gate_up(shape, seed += 20);
-    check.convolution(seed + 20);
-    for (const int columns : {2048, 1000, 132, 36}) check.norms(columns, seed += 40);
-    std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
-  }
-  if (part == "time" || part == "only-time") time_products();
-  return check.tally.failed == 0 ? 0 : 1;
+}  // namespace
+
+void check_linear(Tally& tally, Matrices matrices) {
+  Check check(tally);
+  const auto wanted = [&](const Shape& shape) {
+    return matrices == Matrices::all || shape.rows * shape.cols <= kSmallNumbers;
+  };
+  uint32_t seed = 1;
+  for (const Shape& shape : kShapes)
+    if (wanted(shape)) check.run(shape, seed += 20);
+  for (const Shape& shape : kGateUpShapes)
+    if (wanted(shape)) check.gate_up(shape, seed += 20);
+  check.convolution(seed + 20);
+  for (const int columns : {2048, 1000, 132, 36}) check.norms(columns, seed += 40);
 }
 
-}  // namespace
-}  // namespace nibble::bench
-
-int main(int argc, char** argv) { return nibble::bench::run_all(argc, argv); }
+}  // namespace nibble::checks

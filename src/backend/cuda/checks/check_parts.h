@@ -1,4 +1,4 @@
-// The parts that the prefill checks share: inputs that host and device compute from the same hash,
+// The parts that checks of kernels share: inputs that host and device compute from the same hash,
 // so that a reference needs no copies; error measures; timing. Device memory is poisoned with NaN
 // patterns.
 #pragma once
@@ -9,32 +9,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <vector>
 
+#include "backend/cuda/checks/opened_device.h"
+#include "backend/cuda/checks/tally.h"
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/selection.h"
-#include "opened_device.h"
 
-namespace nibble::bench {
-
-/// True without a card, which it says: then there is nothing to check.
-inline bool skips_without_card() {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaSuccess && count > 0) return false;
-  std::printf("skipped: %s\n", error == cudaSuccess ? "no card" : cudaGetErrorString(error));
-  return true;
-}
+namespace nibble::checks {
 
 inline void must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::printf("%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(2);
+  CHECK(error == cudaSuccess, what, ": ", cudaGetErrorString(error));
 }
 
 /// Launches on the default stream of the device, with only the kernels that run from compute
@@ -145,16 +133,6 @@ struct Error {
   double value() const { return std::sqrt(difference / reference); }
 };
 
-struct Tally {
-  int passed = 0;
-  int failed = 0;
-  void check(bool ok, const char* name, double value) {
-    ok ? ++passed : ++failed;
-    std::printf("%s %-64s %.3g\n", ok ? "ok  " : "FAIL", name, value);
-    std::fflush(stdout);
-  }
-};
-
 /// Median microseconds of one call: five batches of `calls`.
 inline double time_us(const std::function<void()>& run, int calls = 10) {
   run();
@@ -176,4 +154,4 @@ inline double time_us(const std::function<void()>& run, int calls = 10) {
   return times[2];
 }
 
-}  // namespace nibble::bench
+}  // namespace nibble::checks

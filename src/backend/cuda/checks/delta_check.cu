@@ -1,13 +1,13 @@
 // The chunked delta rule against the recurrence in double, token by token: outputs, states and
 // snapshots; bits equal however a prompt is cut at multiples of 64; timings at the 35B's shape.
-// Usage: prefill_delta_check [time]
 #include <cstring>
 #include <string>
 
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/check_parts.h"
 #include "backend/cuda/ops/delta_net/delta_chunk_parts.cuh"
-#include "prefill_check.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -328,7 +328,7 @@ void cut(Tally& tally, const DeltaShape& shape, const Run& with) {
   tally.check(different == 0, "cut at multiples of 64, to the bit", static_cast<double>(different));
 }
 
-void time_shape(StateFormat state, int rows, int sequence_rows, int group_chunks) {
+void time_shape(Tally& tally, StateFormat state, int rows, int sequence_rows, int group_chunks) {
   const DeltaShape shape{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
   const int n = rows / sequence_rows;
   const Batch batch = make_batch({std::vector<int>(n, sequence_rows), std::vector<int>(n, 0)});
@@ -347,29 +347,23 @@ void time_shape(StateFormat state, int rows, int sequence_rows, int group_chunks
   args.in.workspace = work;
   const Launcher launcher = launcher_of(Kernels::native).in_order();
   delta_chunk_prepare(launcher);
-  std::printf(
+  tally.print(
       "time delta %d x %d, state of %d bits, a group of %d chunks: inputs %.1f, within %.1f, along "
       "%.1f, norm %.1f "
-      "us\n",
+      "us",
       n, sequence_rows, static_cast<int>(8 * state_element_bytes(state)), args.group.chunk_count,
       time_us([&] { launch_delta_inputs(args, launcher); }),
       time_us([&] { launch_delta_within(args, launcher); }),
       time_us([&] { launch_delta_along(args, launcher); }),
       time_us([&] { launch_delta_outputs(args, launcher); }));
-  std::printf("time delta %d x %d: all %.1f us\n", n, sequence_rows,
+  tally.print("time delta %d x %d: all %.1f us", n, sequence_rows,
               time_us([&] { delta_prefill(args.in, launcher); }));
   cudaFree(work);
 }
 
 }  // namespace
-}  // namespace nibble::bench
 
-int main(int argc, char** argv) {
-  using namespace nibble::bench;
-  using nibble::cuda::DeltaShape;
-  using nibble::cuda::StateFormat;
-  if (skips_without_card()) return 0;
-  Tally tally;
+void check_delta(Tally& tally) {
   const DeltaShape real{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
   const DeltaShape pebble{.k_heads = 8, .v_heads = 16, .k_dim = 32, .v_dim = 32};
   const DeltaShape odd{.k_heads = 2, .v_heads = 6, .k_dim = 64, .v_dim = 128};
@@ -388,14 +382,15 @@ int main(int argc, char** argv) {
   }
   compare(tally, "35B mixed, 99 KB", real, mixed, {launcher_of(Kernels::native, kSharedBytesSmall)},
           {1});
-  if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
-    for (const int group_chunks : {16, 32, 64, 128}) {
-      time_shape(StateFormat::f32, 8192, 8192, group_chunks);
-      time_shape(StateFormat::f32, 8192, 1024, group_chunks);
-    }
-    time_shape(StateFormat::f32, 2048, 2048, nibble::cuda::kDeltaGroupChunks);
-    time_shape(StateFormat::bf16, 8192, 8192, nibble::cuda::kDeltaGroupChunks);
-  }
-  std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
-  return tally.failed == 0 ? 0 : 1;
 }
+
+void time_delta(Tally& tally) {
+  for (const int group_chunks : {16, 32, 64, 128}) {
+    time_shape(tally, StateFormat::f32, 8192, 8192, group_chunks);
+    time_shape(tally, StateFormat::f32, 8192, 1024, group_chunks);
+  }
+  time_shape(tally, StateFormat::f32, 2048, 2048, kDeltaGroupChunks);
+  time_shape(tally, StateFormat::bf16, 8192, 8192, kDeltaGroupChunks);
+}
+
+}  // namespace nibble::checks

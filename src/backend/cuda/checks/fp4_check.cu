@@ -1,21 +1,16 @@
-// Products of 4-bit codes against double arithmetic: the instruction on fragments, rows of inputs,
-// linears and experts of odd shapes, outputs that stay as they were where no row belongs, the same
-// bits alone and among others, and mistakes in layouts, planted, that must be seen. On a card that
+// Products of 4-bit codes against double arithmetic: linears and experts of odd shapes, outputs
+// that stay as they were where no row belongs, the same bits alone and among others. On a card that
 // lacks the instruction the same kernels compute it in software.
-//   cuda_fp4_check [instruction|rows|dense|experts|mistakes ...]
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
 
-#include "backend/cuda/ops/fp4/fp4_tile.cuh"
+#include "backend/cuda/checks/fp4_check.h"
+#include "backend/cuda/checks/fp4_product.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
-#include "backend/cuda/ptx/device_math.cuh"
-#include "backend/cuda/runtime/launch.cuh"
-#include "fp4_check.h"
-#include "fp4_operands.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -34,33 +29,14 @@ std::vector<int32_t> counted(int n) {
   return list;
 }
 
-/// A Product is one call and what it must give: row i of the result is at y_rows[i] and was made of
-/// row x_rows[i] of x and matrix matrices[i].
-struct Product {
-  std::string name;
-  Numbers numbers;
-  Fp4Output output;
-  ColumnOrder order = ColumnOrder::packed;
-  RowFactors row_factors = RowFactors::none;
-  Fp4Side x, w, up;
-  int n;
-  std::vector<int32_t> x_rows, matrices, y_rows;
-  int64_t y_total = 0;  // rows of y
-  int64_t y_stride = 0;
-};
-
-/// Returns y, [y_total][y_stride] numbers as F32; where nothing was written, what was there.
-struct Result {
-  std::vector<float> values;
-  std::vector<uint32_t> bits;
-};
-
 /// Number i of y before a product that adds: a small integer.
 __host__ __device__ float before(int64_t i) {
   return static_cast<float>(static_cast<int>(hash_bits(9, i) % 64)) - 32;
 }
 
-Result run(const Product& p, const std::function<void(const Fp4Gemm&)>& launch_it) {
+}  // namespace
+
+Fp4Outcome run(const Fp4Product& p, const std::function<void(const Fp4Gemm&)>& launch_it) {
   const int64_t count = p.y_total * p.y_stride;
   auto* y = device_array<float>(count);
   if (p.output == Fp4Output::add)
@@ -77,7 +53,7 @@ Result run(const Product& p, const std::function<void(const Fp4Gemm&)>& launch_i
                .y_stride = p.y_stride};
   launch_it(gemm);
   must(cudaDeviceSynchronize(), p.name.c_str());
-  Result result;
+  Fp4Outcome result;
   result.values.resize(count);
   result.bits.resize(count);
   if (wide(p.output)) {
@@ -94,21 +70,14 @@ Result run(const Product& p, const std::function<void(const Fp4Gemm&)>& launch_i
   return result;
 }
 
-/// Numbers that differ from what they must be, in bits (sums that are exact) or by the error that
-/// roundings may have, and numbers that were written though no row of the result is there.
-struct Verdict {
-  int64_t wrong_bits = 0;
-  double error = 0.0;
-  int64_t strayed = 0;
-  bool fine(const Product& p) const {
-    const double bar = wide(p.output) ? 1e-5 : 3.5e-3;
-    const bool bits = p.numbers == Numbers::exact && p.output != Fp4Output::swiglu;
-    return (!bits || wrong_bits == 0) && error < bar && strayed == 0;  // NaN fails
-  }
-};
+bool Fp4Verdict::fine(const Fp4Product& p) const {
+  const double bar = wide(p.output) ? 1e-5 : 3.5e-3;
+  const bool bits = p.numbers == Numbers::exact && p.output != Fp4Output::swiglu;
+  return (!bits || wrong_bits == 0) && error < bar && strayed == 0;  // NaN fails
+}
 
-Verdict judge(const Product& p, const Result& result) {
-  Verdict verdict;
+Fp4Verdict judge(const Fp4Product& p, const Fp4Outcome& result) {
+  Fp4Verdict verdict;
   const ResultRows rows{
       .from = p.x_rows, .matrices = p.matrices, .n = p.n, .factors = p.row_factors};
   const auto low = products(p.x, p.w, rows);
@@ -141,7 +110,9 @@ Verdict judge(const Product& p, const Result& result) {
   return verdict;
 }
 
-void report(Tally& tally, const Product& p, const Verdict& verdict) {
+namespace {
+
+void report(Tally& tally, const Fp4Product& p, const Fp4Verdict& verdict) {
   const std::string name = p.name + " " + kOutputs[static_cast<int>(p.output)] +
                            (p.numbers == Numbers::exact ? ", exact" : "") + ", wrong bits " +
                            std::to_string(verdict.wrong_bits) + ", strayed " +
@@ -149,8 +120,11 @@ void report(Tally& tally, const Product& p, const Verdict& verdict) {
   tally.check(verdict.fine(p), name.c_str(), verdict.error);
 }
 
-Product dense(int rows, int n, int k, Fp4Output output, Numbers numbers) {
-  Product p{
+}  // namespace
+
+Fp4Product dense(const DenseShape& shape, Fp4Output output, Numbers numbers) {
+  const auto [rows, n, k] = shape;
+  Fp4Product p{
       .name = "dense " + std::to_string(rows) + "x" + std::to_string(n) + "x" + std::to_string(k),
       .numbers = numbers,
       .output = output,
@@ -165,21 +139,24 @@ Product dense(int rows, int n, int k, Fp4Output output, Numbers numbers) {
   if (output == Fp4Output::swiglu) p.up = random_weight(1, n, k, numbers, 51);
   return p;
 }
-void free_sides(const Product& p) {
+
+void free_sides(const Fp4Product& p) {
   p.x.free();
   p.w.free();
   p.up.free();
 }
 
+namespace {
+
 /// Rows 5 .. 5 + count of the product alone must have the bits that they have among all.
-void check_alone(Tally& tally, const Product& p, const Result& all, int count,
+void check_alone(Tally& tally, const Fp4Product& p, const Fp4Outcome& all, int count,
                  const Launcher& launcher) {
   constexpr int kFirst = 5;
   const int cols = p.x.cols;
-  Product part = p;
+  Fp4Product part = p;
   part.x_rows = counted(count);
   part.y_total = count;
-  const Result alone = run(part, [&](const Fp4Gemm& all_rows) {
+  const Fp4Outcome alone = run(part, [&](const Fp4Gemm& all_rows) {
     Fp4Gemm gemm = all_rows;
     gemm.x.codes += int64_t{kFirst} * cols / 2;
     gemm.x.scales += int64_t{kFirst} * cols / 16;
@@ -205,11 +182,11 @@ void check_dense(Tally& tally, const Launcher& launcher) {
     for (const auto output : {Fp4Output::bf16, Fp4Output::f32, Fp4Output::add, Fp4Output::swiglu}) {
       if (output == Fp4Output::swiglu && n % 64 != 0) continue;
       for (const auto numbers : {Numbers::exact, Numbers::any}) {
-        Product p = dense(rows, n, k, output, numbers);
+        Fp4Product p = dense({rows, n, k}, output, numbers);
         if (numbers == Numbers::any && output != Fp4Output::add) p.row_factors = RowFactors::each;
         // Products of any scales are large: their sigmoid would be 0 or 1.
         p.order = numbers == Numbers::any ? ColumnOrder::plain : ColumnOrder::packed;
-        const Result all = run(p, [&](const Fp4Gemm& gemm) { fp4_gemm(gemm, launcher); });
+        const Fp4Outcome all = run(p, [&](const Fp4Gemm& gemm) { fp4_gemm(gemm, launcher); });
         report(tally, p, judge(p, all));
         if (numbers == Numbers::any && rows > 16 && output != Fp4Output::add) {
           check_alone(tally, p, all, 1, launcher);
@@ -239,17 +216,17 @@ void check_experts(Tally& tally, const std::vector<int>& rows, int n, int k, Fp4
   const int x_rows = total / kShare + 1;
   std::vector<int32_t> entries;
   std::vector<int32_t> gather(total);
-  Product p{.name = std::string(lists == Lists::prompt ? "prompt" : "generated") + " experts " +
-                    std::to_string(experts) + ", " + std::to_string(total) + "x" +
-                    std::to_string(n) + "x" + std::to_string(k),
-            .numbers = numbers,
-            .output = output,
-            .order = lists == Lists::prompt ? ColumnOrder::packed : ColumnOrder::plain,
-            .x = random_rows(x_rows, k, numbers, 71),
-            .w = random_weight(experts, n, k, numbers, 81),
-            .n = n,
-            .y_total = total + 3,
-            .y_stride = n + (n % 2 == 0 ? 2 : 1)};
+  Fp4Product p{.name = std::string(lists == Lists::prompt ? "prompt" : "generated") + " experts " +
+                       std::to_string(experts) + ", " + std::to_string(total) + "x" +
+                       std::to_string(n) + "x" + std::to_string(k),
+               .numbers = numbers,
+               .output = output,
+               .order = lists == Lists::prompt ? ColumnOrder::packed : ColumnOrder::plain,
+               .x = random_rows(x_rows, k, numbers, 71),
+               .w = random_weight(experts, n, k, numbers, 81),
+               .n = n,
+               .y_total = total + 3,
+               .y_stride = n + (n % 2 == 0 ? 2 : 1)};
   if (output == Fp4Output::swiglu) p.up = random_weight(experts, n, k, numbers, 91);
   int first = 0;
   for (int e = 0; e < experts; ++e) {
@@ -268,7 +245,7 @@ void check_experts(Tally& tally, const std::vector<int>& rows, int n, int k, Fp4
   int32_t* device[4] = {
       to_device(entries), to_device(gather), to_device(assignment),
       to_device(std::vector<int32_t>{static_cast<int32_t>(entries.size()) / width})};
-  const Result result = run(p, [&](const Fp4Gemm& dense_gemm) {
+  const Fp4Outcome result = run(p, [&](const Fp4Gemm& dense_gemm) {
     Fp4Gemm gemm = dense_gemm;
     gemm.experts = {.list = device[0],
                     .stride = width,
@@ -304,128 +281,13 @@ void check_all_experts(Tally& tally, const Launcher& launcher) {
   check_experts(tally, lone, 64, 256, Fp4Output::f32, Numbers::exact, Lists::prompt, launcher);
 }
 
-// ---- planted mistakes: the product of a kernel with one of them must not pass ----
-
-enum class Mistake : uint8_t {
-  none,
-  left_nibbles,  // two codes of a byte
-  right_nibbles,
-  left_depth,  // the halves of the 64 columns
-  right_depth,
-  left_rows,         // rows r and r + 8
-  left_scale_bytes,  // scales of two groups
-  right_scale_bytes,
-  left_scale_lanes,   // scales of rows r and r + 8
-  right_scale_lanes,  // scales of two tokens
-  left_thread,        // the pair of lanes that gives scales
-  right_thread,       // the lane
-};
-constexpr const char* kMistakes[] = {"none",
-                                     "codes of a byte of W",
-                                     "codes of a byte of x",
-                                     "halves of W",
-                                     "halves of x",
-                                     "rows 8 apart",
-                                     "bytes of W's scales",
-                                     "bytes of x's scales",
-                                     "lanes of W's scales",
-                                     "lanes of x's scales",
-                                     "thread-id-a",
-                                     "thread-id-b"};
-
-template <Mistake kMistake>
-struct Planted {
-  static constexpr bool kMachine = SoftwareFp4::kMachine;
-  template <int kLeftThread, int kRightThread>
-  static __device__ __forceinline__ void multiply(float* d, const uint32_t (&a)[4], uint32_t b0,
-                                                  uint32_t b1, uint32_t left_scales,
-                                                  uint32_t right_scales) {
-    const auto swap_nibbles = [](uint32_t w) {
-      return (w & 0xF0F0F0F0U) >> 4 | (w & 0x0F0F0F0FU) << 4;
-    };
-    uint32_t l[4] = {a[0], a[1], a[2], a[3]};
-    uint32_t r[2] = {b0, b1};
-    if constexpr (kMistake == Mistake::left_nibbles) l[2] = swap_nibbles(l[2]);
-    if constexpr (kMistake == Mistake::right_nibbles) r[1] = swap_nibbles(r[1]);
-    if constexpr (kMistake == Mistake::left_depth) {
-      l[0] = a[2];
-      l[2] = a[0];
-    }
-    if constexpr (kMistake == Mistake::right_depth) {
-      r[0] = b1;
-      r[1] = b0;
-    }
-    if constexpr (kMistake == Mistake::left_rows) {
-      l[2] = a[3];
-      l[3] = a[2];
-    }
-    if constexpr (kMistake == Mistake::left_scale_bytes)
-      left_scales = __byte_perm(left_scales, 0, 0x3201);
-    if constexpr (kMistake == Mistake::right_scale_bytes)
-      right_scales = __byte_perm(right_scales, 0, 0x2310);
-    if constexpr (kMistake == Mistake::left_scale_lanes)
-      left_scales = __shfl_xor_sync(kAllLanes, left_scales, 1);
-    if constexpr (kMistake == Mistake::right_scale_lanes)
-      right_scales = __shfl_xor_sync(kAllLanes, right_scales, 4);
-    constexpr int kLeft = kMistake == Mistake::left_thread ? 1 - kLeftThread : kLeftThread;
-    constexpr int kRight =
-        kMistake == Mistake::right_thread ? (kRightThread + 1) % kFp4RightThreads : kRightThread;
-    SoftwareFp4::multiply<kLeft, kRight>(d, l, r[0], r[1], left_scales, right_scales);
-  }
-};
-
-template <Mistake kMistake>
-void check_mistake(Tally& tally, const Product& p, const Launcher& launcher) {
-  const Result result = run(p, [&](const Fp4Gemm& gemm) {
-    const auto kernel = fp4_kernel<Planted<kMistake>, Fp4Output::f32, kFp4ManyTokens>;
-    const int shared = fp4_shared_bytes(kFp4ManyTokens);
-    must(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                              cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-         "shared memory");
-    launch(kernel, launcher.in_order(), 4, kFp4Threads, static_cast<size_t>(shared),
-           Fp4Args{.gemm = gemm,
-                   .k_steps = gemm.weight.cols / kFp4StepColumns,
-                   .row_tiles = (gemm.weight.rows + kFp4TileRows - 1) / kFp4TileRows,
-                   .parts = (gemm.rows + kFp4ManyTokens - 1) / kFp4ManyTokens});
-  });
-  const Verdict verdict = judge(p, result);
-  tally.check(verdict.fine(p) == (kMistake == Mistake::none),
-              (std::string("planted: ") + kMistakes[static_cast<int>(kMistake)]).c_str(),
-              verdict.error);
-}
-
-template <int kNumber = 0>
-void check_mistakes(Tally& tally, const Product& p, const Launcher& launcher) {
-  if constexpr (kNumber <= static_cast<int>(Mistake::right_thread)) {
-    check_mistake<static_cast<Mistake>(kNumber)>(tally, p, launcher);
-    check_mistakes<kNumber + 1>(tally, p, launcher);
-  }
-}
-
 }  // namespace
-}  // namespace nibble::bench
 
-int main(int argc, char** argv) {
-  using namespace nibble::bench;
-  if (skips_without_card()) return 0;
-  const auto asked = [&](const char* part) {
-    return argc < 2 ||
-           std::any_of(argv + 1, argv + argc, [&](char* word) { return !std::strcmp(word, part); });
-  };
-  const nibble::cuda::Launcher launcher = fp4_launcher();
-  const bool software = launcher.card.fp4 == nibble::cuda::Architecture::Fp4::software;
-  std::printf("products of 4-bit codes by %s\n", software ? "software" : "the instruction");
-  nibble::cuda::fp4_gemm_prepare(launcher);
-  Tally tally;
-  if (asked("instruction")) check_instruction(tally, launcher);
-  if (asked("rows")) check_rows(tally, launcher);
-  if (asked("dense")) check_dense(tally, launcher);
-  if (asked("experts")) check_all_experts(tally, launcher);
-  if (asked("mistakes") && software) {
-    const Product p = dense(100, 200, 512, nibble::cuda::Fp4Output::f32, Numbers::any);
-    check_mistakes(tally, p, launcher);
-    free_sides(p);
-  }
-  std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
-  return tally.failed == 0 ? 0 : 1;
+void check_fp4(Tally& tally) {
+  const Launcher launcher = fp4_launcher();
+  fp4_gemm_prepare(launcher);
+  check_dense(tally, launcher);
+  check_all_experts(tally, launcher);
 }
+
+}  // namespace nibble::checks

@@ -1,13 +1,14 @@
 // The operations of the vision tower against double arithmetic on samples; a row's bits alone and
-// beside other images; timings of a tower of the 35B's shape. Usage: vision_check [time]
+// beside other images.
 #include <cstring>
 #include <string>
 
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/check_parts.h"
+#include "backend/cuda/checks/vision_shapes.h"
 #include "backend/cuda/ops/vision/vision.h"
-#include "prefill_check.h"
-#include "vision_shapes.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -313,8 +314,9 @@ void check_rows(Tally& tally, const std::string& name, const Rows& in) {
               static_cast<double>(filled));
 }
 
-int run(bool timed) {
-  Tally tally;
+}  // namespace
+
+void check_vision(Tally& tally) {
   for (const Kernels kernels : {Kernels::native, Kernels::portable}) {
     const Launcher launcher = launcher_of(kernels);
     vision_prepare(launcher);
@@ -336,19 +338,6 @@ int run(bool timed) {
                        std::to_string(k),
                    output, rows, n, k, launcher);
   }
-  if (timed) {
-    const Launcher launcher = launcher_of(Kernels::native);
-    time_tower("1 image of 1,024 x 1,024", kLarge, {{64, 64}}, launcher);
-    time_tower("8 images of 1,024 x 1,024", kLarge, std::vector<Frame>(8, {64, 64}), launcher);
-  }
-  std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
-  return tally.failed == 0 ? 0 : 1;
 }
 
-}  // namespace
-}  // namespace nibble::bench
-
-int main(int argc, char** argv) {
-  if (nibble::bench::skips_without_card()) return 0;
-  return nibble::bench::run(argc > 1 && std::strcmp(argv[1], "time") == 0);
-}
+}  // namespace nibble::checks

@@ -1,16 +1,16 @@
 // Prompt GEMMs and the expert path against double arithmetic on samples, with odd shapes; bits
-// equal whatever the number of tokens; timings at the shapes of the 35B. Usage: prefill_gemm_check
-// [time]
+// equal whatever the number of tokens; timings at the shapes of the 35B.
 #include <cstring>
 #include <string>
 
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/check_parts.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 #include "backend/cuda/ops/norm/norm.h"
 #include "backend/cuda/ops/route/prompt_route.h"
 #include "backend/cuda/weights/device_checks.h"
-#include "prefill_check.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -93,7 +93,7 @@ double HashWeight::at(int e, int row, int col) const {
 struct Check {
   Launcher native = launcher_of(Kernels::native);
   Launcher portable = launcher_of(Kernels::portable);
-  Tally tally;
+  Tally& tally;
 
   void run_dense(const char* name, const HashWeight& w, GemmOutput output, int rows,
                  const Launcher& launcher);
@@ -374,7 +374,7 @@ void Check::time_dense(const char* name, Format format, GemmOutput output, int r
                    launcher);
     });
     const double flops = 2.0 * rows * n * k * (output == GemmOutput::swiglu ? 2 : 1);
-    std::printf("time %-10s %-40s %9.1f us %7.1f TFLOP/s %5.1f %% of 790\n",
+    tally.print("time %-10s %-40s %9.1f us %7.1f TFLOP/s %5.1f %% of 790",
                 launcher.card.has_wgmma() ? "wgmma" : "mma.sync", name, us, flops / us * 1e-6,
                 flops / us * 1e-6 / 7.9);
   }
@@ -393,10 +393,10 @@ void Check::time_moe(int rows) {
     const char* name = launcher.card.has_wgmma() ? "wgmma" : "mma.sync";
     const double raise = time_us([&] { moe.raise(launcher); });
     const double lower = time_us([&] { moe.lower(launcher); });
-    std::printf("time %-10s experts T=%d gate+up %.1f us %.1f TFLOP/s, down %.1f us %.1f TFLOP/s\n",
+    tally.print("time %-10s experts T=%d gate+up %.1f us %.1f TFLOP/s, down %.1f us %.1f TFLOP/s",
                 name, rows, raise, up_flops / raise * 1e-6, lower, up_flops / 2 / lower * 1e-6);
   }
-  std::printf("time experts T=%d top-k %.1f us, sort %.1f us, combine %.1f us\n", rows,
+  tally.print("time experts T=%d top-k %.1f us, sort %.1f us, combine %.1f us", rows,
               time_us([&] { moe.route(); }), time_us([&] { moe.sort(); }),
               time_us([&] { moe.combine(native); }));
 }
@@ -435,32 +435,30 @@ void all_checks(Check& check) {
 }
 
 }  // namespace
-}  // namespace nibble::bench
 
-int main(int argc, char** argv) {
-  using namespace nibble::bench;
-  if (skips_without_card()) return 0;
-  Check check;
-  for (const auto& launcher : {check.native, check.portable})
-    nibble::cuda::prefill_gemm_prepare(launcher);
-  if (argc < 2 || std::strcmp(argv[1], "only") != 0) all_checks(check);
-  if (argc > 1) {
-    using nibble::cuda::Format;
-    using nibble::cuda::GemmOutput;
-    constexpr int kTokens = 8192;
-    check.time_dense("bf16 delta qkv 8192x2048", Format::bf16, GemmOutput::bf16, kTokens, 8192,
-                     2048);
-    check.time_dense("fp8 delta qkv 8192x2048", Format::fp8, GemmOutput::bf16, kTokens, 8192, 2048);
-    check.time_dense("nvfp4 delta qkv 8192x2048", Format::nvfp4, GemmOutput::bf16, kTokens, 8192,
-                     2048);
-    check.time_dense("fp8 out 2048x4096", Format::fp8, GemmOutput::bf16, kTokens, 2048, 4096);
-    check.time_dense("nvfp4 shared swiglu 512x2048", Format::nvfp4, GemmOutput::swiglu, kTokens,
-                     512, 2048);
-    check.time_dense("bf16 router 256x2048 f32", Format::bf16, GemmOutput::f32, kTokens, 256, 2048);
-    check.time_dense("bf16 gate 32x2048 f32", Format::bf16, GemmOutput::f32, kTokens, 32, 2048);
-    check.time_moe(8192);
-    check.time_moe(1024);
-  }
-  std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
-  return check.tally.failed == 0 ? 0 : 1;
+void check_prefill_gemm(Tally& tally) {
+  Check check{.tally = tally};
+  for (const auto& launcher : {check.native, check.portable}) prefill_gemm_prepare(launcher);
+  all_checks(check);
 }
+
+void time_prefill_gemm(Tally& tally) {
+  Check check{.tally = tally};
+  for (const auto& launcher : {check.native, check.portable}) prefill_gemm_prepare(launcher);
+  constexpr int kTokens = 8192;
+  const auto to_bf16 = [&](const char* name, Format format, int n, int k) {
+    check.time_dense(name, format, GemmOutput::bf16, kTokens, n, k);
+  };
+  to_bf16("bf16 delta qkv 8192x2048", Format::bf16, 8192, 2048);
+  to_bf16("fp8 delta qkv 8192x2048", Format::fp8, 8192, 2048);
+  to_bf16("nvfp4 delta qkv 8192x2048", Format::nvfp4, 8192, 2048);
+  to_bf16("fp8 out 2048x4096", Format::fp8, 2048, 4096);
+  check.time_dense("nvfp4 shared swiglu 512x2048", Format::nvfp4, GemmOutput::swiglu, kTokens, 512,
+                   2048);
+  check.time_dense("bf16 router 256x2048 f32", Format::bf16, GemmOutput::f32, kTokens, 256, 2048);
+  check.time_dense("bf16 gate 32x2048 f32", Format::bf16, GemmOutput::f32, kTokens, 32, 2048);
+  check.time_moe(8192);
+  check.time_moe(1024);
+}
+
+}  // namespace nibble::checks

@@ -1,11 +1,12 @@
-// The parts of cuda_fp4_check.
+// The launcher and the order of columns that checks of products of 4-bit codes share.
 #pragma once
 
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/check_parts.h"
 #include "backend/cuda/ops/linear/prefill_order.h"
 #include "backend/cuda/runtime/launcher.h"
-#include "prefill_check.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 
 /// Returns a launcher that makes products of 4-bit codes by the card's instruction or, if it has
 /// none, in software.
@@ -24,9 +25,4 @@ inline int place_of(cuda::ColumnOrder order, int c) {
   return order == cuda::ColumnOrder::packed ? cuda::packed_position(c) : placed(c);
 }
 
-/// The instruction on fragments against the host (fp4_proof_check.cu).
-void check_instruction(Tally& tally, const cuda::Launcher& launcher);
-/// Rows of inputs against tensor/activation_codec.h (fp4_rows_check.cu).
-void check_rows(Tally& tally, const cuda::Launcher& launcher);
-
-}  // namespace nibble::bench
+}  // namespace nibble::checks

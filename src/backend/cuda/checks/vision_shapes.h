@@ -6,7 +6,7 @@
 
 #include "backend/cuda/ops/vision/vision.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 
 using cuda::FramePlace;
 
@@ -64,8 +64,4 @@ inline void attend_frames(cuda::VisionAttention attention, const std::vector<int
   }
 }
 
-/// Prints the time of each operation of a layer, and of all layers, for these frames.
-void time_tower(const char* name, const Tower& tower, const std::vector<Frame>& frames,
-                const cuda::Launcher& launcher);
-
-}  // namespace nibble::bench
+}  // namespace nibble::checks

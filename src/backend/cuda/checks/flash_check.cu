@@ -1,13 +1,14 @@
 // Prompt attention over pages against double arithmetic on samples, with unused cache lines NaN;
-// bits equal however a prompt is cut; timings at the 35B's shape. Usage: prefill_flash_check [time]
+// bits equal however a prompt is cut; timings at the 35B's shape.
 #include <cstring>
 #include <string>
 
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/check_parts.h"
 #include "backend/cuda/ops/attention/flash_prefill.h"
 #include "model/kv_codec.h"
-#include "prefill_check.h"
 
-namespace nibble::bench {
+namespace nibble::checks {
 namespace {
 
 using namespace nibble::cuda;
@@ -200,7 +201,7 @@ void cut(Tally& tally, const FlashShape& shape, Kernels kernels, KvFormat format
   tally.check(different == 0, "cut at multiples of 64, to the bit", static_cast<double>(different));
 }
 
-void time_shape(int rows, int kv_begin, KvFormat format) {
+void time_shape(Tally& tally, int rows, int kv_begin, KvFormat format) {
   Setup setup({{.q_heads = 16, .kv_heads = 2, .head_dim = 256}, {rows}, {kv_begin}, format});
   const auto tiles = flash_tiles(setup.batch);
   auto* device_tiles = to_device(tiles);
@@ -226,20 +227,14 @@ void time_shape(int rows, int kv_begin, KvFormat format) {
   const double us = time_us([&] { flash_prefill(flash, launcher); }, 5);
   const double pairs = (double(kv_begin) + rows / 2.0) * rows;
   const double flops = 4.0 * pairs * 16 * 256;
-  std::printf("time flash %s T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790\n",
+  tally.print("time flash %s T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790",
               kv_traits(format).name, rows, kv_begin, us, flops / us * 1e-6,
               flops / us * 1e-6 / 7.9);
 }
 
 }  // namespace
-}  // namespace nibble::bench
 
-int main(int argc, char** argv) {
-  using namespace nibble::bench;
-  using nibble::KvFormat;
-  using nibble::cuda::FlashShape;
-  if (skips_without_card()) return 0;
-  Tally tally;
+void check_flash(Tally& tally) {
   const auto native = launcher_of(Kernels::native);
   const auto portable = launcher_of(Kernels::portable);
   const auto small = launcher_of(Kernels::native, kSharedBytesSmall);
@@ -261,19 +256,20 @@ int main(int argc, char** argv) {
   compare(tally, "35B, 99 KB", {real, rows, begins}, small);
   for (const auto format : kFormats) {
     if (format == KvFormat::bf16) continue;
-    const std::string of = std::string(", ") + nibble::kv_traits(format).name;
+    const std::string of = std::string(", ") + kv_traits(format).name;
     compare(tally, "35B" + of, {real, rows, begins, format}, native);
     compare(tally, "pebble" + of, {pebble, rows, begins, format}, native);
     compare(tally, "one head a group" + of, {single, rows, begins, format}, native);
     compare(tally, "35B portable" + of, {real, rows, begins, format}, portable);
     compare(tally, "35B, 99 KB" + of, {real, rows, begins, format}, small);
   }
-  if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
-    for (const auto format : kFormats) {
-      time_shape(8192, 0, format);
-      time_shape(2048, 30720, format);
-    }
-  }
-  std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
-  return tally.failed == 0 ? 0 : 1;
 }
+
+void time_flash(Tally& tally) {
+  for (const auto format : kFormats) {
+    time_shape(tally, 8192, 0, format);
+    time_shape(tally, 2048, 30720, format);
+  }
+}
+
+}  // namespace nibble::checks

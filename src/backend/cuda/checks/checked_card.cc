@@ -1,0 +1,69 @@
+// The groups of checks of a receipt, in the order in which they run.
+#include <chrono>
+#include <cmath>
+
+#include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/opened_device.h"
+#include "backend/cuda/proof/card_receipt.h"
+#include "backend/cuda/proof/fp4_harness.h"
+#include "base/concat.h"
+
+namespace nibble {
+namespace {
+
+using checks::Tally;
+
+enum class Ways : uint8_t { fp4, native, both };
+
+struct Part {
+  const char* name;
+  Ways ways;
+  void (*run)(Tally& tally);
+};
+constexpr Part kParts[] = {
+    {"the instruction for 4-bit codes", Ways::fp4, checks::check_instruction},
+    {"inputs rounded to 4-bit codes", Ways::fp4, checks::check_fp4_rows},
+    {"linears and experts of 4-bit codes", Ways::fp4, checks::check_fp4},
+    {"linears of generated tokens", Ways::both,
+     [](Tally& tally) { checks::check_linear(tally, checks::Matrices::all); }},
+    {"linears and experts of prompts", Ways::both, checks::check_prefill_gemm},
+    {"delta rule of prompts", Ways::native, checks::check_delta},
+    {"attention of prompts", Ways::both, checks::check_flash},
+    {"keys and values in their formats", Ways::native, checks::check_kv_lines},
+    {"vision tower", Ways::both, checks::check_vision},
+};
+
+std::string ran(Ways ways, const CardIdentity& card) {
+  switch (ways) {
+    case Ways::fp4:
+      return card.has_fp4_instruction ? "instruction" : "emulated";
+    case Ways::both:
+      return concat("native (", card.code, ") and portable");
+    default:
+      return concat("native (", card.code, ")");
+  }
+}
+
+}  // namespace
+
+Result<std::vector<CheckedPart>> check_card(const std::function<void(const CheckedPart&)>& report) {
+  const CardIdentity card = TRY(card_identity({}));
+  std::vector<CheckedPart> all;
+  for (const Part& part : kParts) {
+    const auto begin = std::chrono::steady_clock::now();
+    Tally tally;
+    part.run(tally);
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    all.push_back({.name = part.name,
+                   .ran = ran(part.ways, card),
+                   .passed = tally.passed,
+                   .failed = tally.failed,
+                   .worst = tally.worst,
+                   .seconds = spent.count(),
+                   .failures = std::move(tally.failures)});
+    report(all.back());
+  }
+  return all;
+}
+
+}  // namespace nibble
