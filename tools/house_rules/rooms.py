@@ -11,7 +11,7 @@ import re
 
 FILES_MAX = 40
 ROOMS = {
-    "cli": ["options", "drafts", "serving", "manual", "quantizing", "plan", "hub", "chat",
+    "cli": ["options", "card", "drafts", "serving", "manual", "quantizing", "plan", "hub", "chat",
             "evaluating", "benchmarks"],
     "engine": ["sample", "cache", "schedule"],
     "media": ["formats", "video"],

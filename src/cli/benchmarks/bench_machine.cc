@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/thread_pool.h"
-#include "cli/plan/nvml.h"
+#include "cli/card/nvml.h"
 #include "plan/text_table.h"
 
 namespace nibble {

@@ -9,8 +9,8 @@
 #include "bench/summary.h"
 #include "cli/benchmarks/bench_lists.h"
 #include "cli/benchmarks/bench_machine.h"
+#include "cli/card/nvml.h"
 #include "cli/options/flag_errors.h"
-#include "cli/plan/nvml.h"
 #include "cli/plan/plan_machine.h"
 #include "plan/text_table.h"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
-#include "cli/plan/nvml.h"
+#include "cli/card/nvml.h"
 #include "cli/plan/plan_machine.h"
 
 namespace nibble {

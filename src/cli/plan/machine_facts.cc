@@ -15,8 +15,8 @@
 #include "backend/cpu/isa.h"
 #include "backend/cuda/cuda_backend.h"
 #include "base/thread_pool.h"
+#include "cli/card/nvml.h"
 #include "cli/options/folders.h"
-#include "cli/plan/nvml.h"
 #include "cli/serving/engine_setup.h"
 
 namespace nibble {

@@ -7,6 +7,7 @@
 #include "backend/cuda/vision/vision_memory.h"
 #include "backend/reference/reference_backend.h"
 #include "base/file.h"
+#include "cli/card/card_products.h"
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
 #include "model/config/target_patterns.h"
@@ -119,7 +120,8 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.dummy = errors.take(parse_load_format(arguments));
   request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
   request.direct_io = arguments.enabled(kDirectIoOption.name);
-  request.emulate_fp4 = arguments.enabled(kEmulateFp4Option.name);
+  if (arguments.enabled(kEmulateFp4Option.name)) request.wanted.asked = Fp4Products::software;
+  request.wanted.require_native = arguments.enabled(kRequireNativeOption.name);
   request.options.isa = arguments.text("isa").value_or("");
   request.options.host_memory_bytes = available_memory_bytes();
   request.rope = errors.take(parse_rope_flags(arguments));
@@ -161,13 +163,14 @@ Result<void> check_processors(const std::string& backend, const BackendOptions& 
 /// Codes of 4 bits on both sides are what a checkpoint declares, and kernels of cards.
 Result<void> check_emulation(const std::string& backend, const ModelRequest& request) {
   const Activations mode = request.options.activations;
-  if (!request.emulate_fp4 ||
-      (backend == "cuda" && mode == Activations::declared && !request.dummy))
+  if (request.wanted.asked != Fp4Products::software ||
+      (backend == "cuda" && !request.dummy &&
+       (mode == Activations::declared || mode == Activations::automatic)))
     return {};
   return make_error(
       ErrorCode::invalid_argument,
       {.what = "--emulate-fp4",
-       .expected = "--backend cuda, --activations declared and a checkpoint",
+       .expected = "--backend cuda, --activations declared or auto, and a checkpoint",
        .found = concat("the ", backend, " backend, activations ", activations_name(mode),
                        request.dummy ? " and random weights" : ""),
        .advice = "leave the flag out"});
@@ -190,8 +193,7 @@ Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Wei
                                               const ModelConfig& config,
                                               const ModelRequest& request) {
   const BackendOptions& options = request.options;
-  if (request.emulate_fp4) return make_fp4_emulating_backend(weights, config, options);
-  if (name == "cuda") return make_cuda_backend(weights, config, options);
+  if (name == "cuda") return make_settled_cuda_backend(weights, config, options, request.products);
   if (name == "reference") return make_reference_backend(weights, config, options);
   return make_cpu_backend(weights, config, options);
 }
@@ -204,9 +206,12 @@ void count_weights(int64_t stored, LoadedModel& model) {
   model.table_bytes = held ? held->tables : 0;
 }
 
-/// Activations on a card that are not for serving.
-bool measures_only(Activations mode) {
-  return mode == Activations::f32 || mode == Activations::declared;
+/// Activations on a card that are not for serving: declared ones are where they are multiplied as
+/// 4-bit codes, whether they were asked for or chosen.
+bool measures_only(const ModelRequest& request) {
+  const Activations mode = request.options.activations;
+  return mode == Activations::f32 ||
+         (mode == Activations::declared && request.products.way == Fp4Products::widened);
 }
 
 /// True if the MTP layer is to be loaded; a line for people where it is wanted in vain. Errors:
@@ -220,7 +225,7 @@ Result<bool> loads_draft_layer(const ModelRequest& request, const std::string& b
     return model.no_drafts.empty();
   }
   const Activations mode = request.options.activations;
-  if (backend == "cuda" && measures_only(mode))
+  if (backend == "cuda" && measures_only(request))
     return make_error(ErrorCode::unsupported,
                       {.what = "--speculative-config with the method mtp on a card",
                        .expected = "--activations bf16",
@@ -362,7 +367,7 @@ std::string no_default_drafts(const ModelRequest& request, const std::string& ba
   if (request.dummy) return "random weights draft nothing that is right";
   if (backend != "cuda")
     return "since a CPU drafts only where it is asked to; --speculative-config turns it on";
-  if (measures_only(request.options.activations))
+  if (measures_only(request))
     return concat("--activations ", activations_name(request.options.activations),
                   " is for measuring");
   return {};
@@ -395,10 +400,20 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   TRY(check_processors(backend, request.options, model));
   TRY(settle_activations(backend, request.use, request.options));
   TRY(check_emulation(backend, request));
+  TRY(check_native(request.wanted, request.options,
+                   backend != "cuda" ? concat("the ", backend, " backend")
+                   : request.dummy   ? "random weights"
+                                     : ""));
   if (request.dummy) return make_dummy_model(request, backend, std::move(model.notice));
   TRY(open_checkpoint(request, model));
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
+  if (backend == "cuda") {
+    const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
+    request.products =
+        TRY(settle_card_products(weights, request.wanted, request.options, model.notice));
+    request.options.activations = request.products.activations;
+  }
   TRY(choose_tower(request, backend, model.checkpoint->config(), model));
   if (request.kv_scales == KvScales::checkpoint)
     request.options.kv_scales = TRY(read_kv_scales(*model.checkpoint, model.config));

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "cli/card/card_products.h"
 #include "cli/drafts/draft_weights.h"
 #include "cli/options/folders.h"
 #include "cli/verb.h"
@@ -46,7 +47,8 @@ struct ModelRequest {
   BackendOptions options;
   KvScales kv_scales = KvScales::unit;
   bool direct_io = false;
-  bool emulate_fp4 = false;  // products of 4-bit codes on a card without an instruction for them
+  ProductsRequest wanted;   // products on a card
+  ProductsChoice products;  // the same, once they are settled (load_model)
   ModelUse use = ModelUse::serving;
   DraftLayer draft_layer = DraftLayer::unused;
   TowerUse tower = TowerUse::unused;
@@ -105,10 +107,13 @@ inline constexpr Option kCardLimitOption = {
     "imitates a smaller card: its memory, shared memory and portable kernels, e.g. rtx5090"};
 inline constexpr Option kEmulateFp4Option = {
     "emulate-fp4", "", "false",
-    "for checks, slow: with --activations declared, 4-bit weights and activations are multiplied "
-    "by "
-    "the kernels for cards of compute capability 12, whose instruction another card computes in "
-    "software"};
+    "for checks, slow: software computes the instruction for products of 4-bit codes, so that "
+    "another card runs what cards of compute capability 12 run, for --activations auto and "
+    "declared"};
+inline constexpr Option kRequireNativeOption = {
+    "require-native", "", "false",
+    "refuses to start where products of 4-bit codes are not made by the card's own instruction (or "
+    "by what --emulate-fp4 puts in its place), instead of the weight-only kernels"};
 inline constexpr Option kRopeScalingOption = {"rope-scaling", "JSON", "",
                                               "rotary settings in place of config.json's, e.g. "
                                               "{\"rope_type\":\"yarn\",\"factor\":4} for four "
@@ -122,9 +127,10 @@ inline constexpr Option kIsaOption = {"isa", "avx512|avxvnni|avx2|neon|scalar", 
                                       "cpu backend: the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
-    kBackendOption,    kActivationsOption, kKvCacheOption,     kKvScalesOption,   kStateOption,
-    kLoadFormatOption, kDirectIoOption,    kCardLimitOption,   kEmulateFp4Option, kThreadsOption,
-    kIsaOption,        kRevisionOption,    kRopeScalingOption, kHfOverridesOption};
+    kBackendOption,    kActivationsOption,   kKvCacheOption,    kKvScalesOption,
+    kStateOption,      kLoadFormatOption,    kDirectIoOption,   kCardLimitOption,
+    kEmulateFp4Option, kRequireNativeOption, kThreadsOption,    kIsaOption,
+    kRevisionOption,   kRopeScalingOption,   kHfOverridesOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

@@ -66,6 +66,7 @@ constexpr std::string_view kWork[] = {
     "backend",
     "activations",
     "emulate-fp4",
+    "require-native",
     "threads",
     "isa",
     "max-num-seqs",

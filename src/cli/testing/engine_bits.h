@@ -121,6 +121,9 @@ struct Case {
   KvCache kv = KvCache::automatic;
   Requests requests = make_requests;
   int32_t context_max = 512;
+  std::filesystem::path folder = NIBBLE_SOURCE_DIR "/pebble/model";
+  Activations activations = Activations::automatic;
+  Fp4Products products = Fp4Products::instruction;  // wanted on a card
 };
 
 /// Nine requests on a device with so little memory that later rounds restore from the host tier.
@@ -143,9 +146,13 @@ struct Outcome {
 
 inline LoadedModel load(const Case& what, const char* backend) {
   auto model =
-      load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
+      load_model({.folder = what.folder,
                   .backend = backend,
-                  .options = {.kv_cache = what.kv, .state = what.state, .threads = what.threads},
+                  .options = {.activations = what.activations,
+                              .kv_cache = what.kv,
+                              .state = what.state,
+                              .threads = what.threads},
+                  .wanted = {.asked = what.products},
                   .draft_layer = what.model_drafts > 0 ? DraftLayer::wanted : DraftLayer::unused,
                   .draft_weights = what.draft_weights});
   CHECK(model.ok(), model.error().message);
@@ -181,7 +188,15 @@ class EngineBits : public testing::TestWithParam<const char*> {
                               int32_t context_max = 512);
   static void expect_alone(const Answers& answers, int count);
   static void expect_same(const Answers& answers, int count, const Answers& expected);
-  struct Kept;
+  /// Formats, weights and products that are not the default.
+  struct Kept {
+    StateCache state = StateCache::f32;
+    KvCache kv = KvCache::automatic;
+    std::filesystem::path folder = NIBBLE_SOURCE_DIR "/pebble/model";
+    Activations activations = Activations::automatic;
+    Fp4Products products = Fp4Products::instruction;
+    int32_t model_drafts = 3;
+  };
   static void expect_the_same_however_it_runs(const Kept& kept);
 };
 

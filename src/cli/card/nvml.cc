@@ -1,5 +1,5 @@
 // Names and types of NVIDIA's nvml.h; its application interface has kept them since version 2.
-#include "cli/plan/nvml.h"
+#include "cli/card/nvml.h"
 
 #include <dlfcn.h>
 

@@ -1,0 +1,71 @@
+// Card and driver -> subject -> what is remembered, or the comparison -> the rule.
+#include "cli/card/card_products.h"
+
+#include "backend/cuda/proof/proof_memory.h"
+#include "cli/card/nvml.h"
+#include "cli/options/folders.h"
+
+namespace nibble {
+namespace {
+
+/// Empty where no folder is known, or nothing tells this program from another.
+std::filesystem::path proof_file(const ProofSubject& subject) {
+  const std::filesystem::path folder = user_folder("XDG_CACHE_HOME", ".cache");
+  return folder.empty() || subject.program.empty() ? "" : folder / "fp4-proof.json";
+}
+
+std::string driver_words(const CardIdentity& facts) {
+  const std::string version = ask_driver().version;
+  return concat(version.empty() ? "unknown" : version, ", CUDA ", facts.driver_cuda);
+}
+
+Error no_native_products(const std::string& found) {
+  return make_error(ErrorCode::unsupported,
+                    {.what = "--require-native",
+                     .expected = "products of 4-bit codes by the card's own instruction",
+                     .found = found,
+                     .advice = "leave the flag out to run the weight-only kernels"});
+}
+
+bool may_be_codes(Activations mode) {
+  return mode == Activations::declared || mode == Activations::automatic;
+}
+
+}  // namespace
+
+Result<void> check_native(const ProductsRequest& request, const BackendOptions& options,
+                          const std::string& obstacle) {
+  if (!request.require_native) return {};
+  if (!obstacle.empty()) return no_native_products(obstacle);
+  if (!may_be_codes(options.activations))
+    return no_native_products(concat("--activations ", activations_name(options.activations)));
+  return {};
+}
+
+Result<ProductsChoice> settle_card_products(const Weights& weights, const ProductsRequest& request,
+                                            const BackendOptions& options, std::string& notice) {
+  ProductsChoice settled{.activations = options.activations};
+  if (!may_be_codes(options.activations)) return settled;
+  const CardIdentity card = TRY(card_identity(options.card));
+  if (request.asked == Fp4Products::instruction && !card.has_fp4_instruction) {
+    if (!request.require_native) return settled;
+    return no_native_products(
+        concat(card.name, " (code for ", card.code, "), which has no instruction for them"));
+  }
+  const ProofSubject subject{.card = concat(card.name, ", ", card.uuid, ", ", card.code),
+                             .driver = driver_words(card),
+                             .program = running_program(),
+                             .way = request.asked};
+  const bool planted = request.fault != cuda::Fp4Fault::none;
+  const ProofOutcome outcome = prove_products(planted ? "" : proof_file(subject), subject, [&] {
+    return run_fp4_harness(request.asked, request.fault);
+  });
+  notice += outcome.notice;
+  settled = cuda::settle_products(weights, options.activations, request.asked, outcome.proof);
+  if (!request.require_native || settled.way != Fp4Products::widened) return settled;
+  return no_native_products(settled.reason.empty()
+                                ? "a checkpoint in which no linear declares 4-bit inputs"
+                                : settled.reason);
+}
+
+}  // namespace nibble

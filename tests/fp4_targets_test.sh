@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# fp4_targets_test.sh: the kernels of products of 4-bit codes for targets that a release has no code
+# of its own for (sm_121a, sm_103a) and for the family of compute capability 10 (sm_100f): compiled
+# alone, and held against what tools/cuda_fp4.py says of their instructions and resources. The ones
+# of a release are in its objects. Needs nvcc, no card.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export PATH=$PATH:/usr/local/cuda/bin
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python=.venv/bin/python
+[ -x $python ] || python=python3
+passed=0
+failed=0
+for target in 121a 100f 103a; do
+  cubins=()
+  for name in fp4_gemm fp4_proof; do
+    cubin=$work/$name.$target.cubin
+    nvcc -cubin "-arch=sm_$target" -std=c++20 -O3 -DNDEBUG --expt-relaxed-constexpr -Isrc \
+      -o "$cubin" "src/backend/cuda/ops/fp4/$name.cu" || continue
+    cubins+=("$cubin")
+  done
+  if [ ${#cubins[@]} -eq 2 ] && "$python" tools/cuda_fp4.py --resources "${cubins[@]}"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAIL  sm_$target"
+  fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
