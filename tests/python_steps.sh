@@ -47,6 +47,8 @@ beside "what plan says and refuses" "$python" tests/cli/plan_words_test.py \
   --nibble "$nibble" --model pebble/model
 beside "what doctor says of machines" "$python" tests/cli/doctor_test.py \
   --nibble "$nibble" --model pebble/model
+beside "receipts of cards" "$python" tests/cli/receipt_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "README and docs are what the program says" "$python" tests/docs/docs_test.py \
   --nibble "$nibble" --model pebble/model --only test_the_
 beside "batches of requests" "$python" tests/cli/batch_test.py --nibble "$nibble" --model pebble/model

@@ -1,6 +1,8 @@
 // nibble doctor: is this machine ready, what runs on it, how fast can it be, and what to do.
+#include "base/file.h"
 #include "cli/plan/machine_facts.h"
 #include "cli/plan/plan_machine.h"
+#include "cli/card/take_receipt.h"
 
 namespace nibble {
 namespace {
@@ -8,6 +10,10 @@ namespace {
 constexpr auto kOwnOptions = std::to_array<Option>({
     {"port", "N", "8000", "the port that `nibble serve` will listen on"},
     {"json", "", "", "print one JSON document instead"},
+    {"receipt", "", "",
+     "checks every kernel on the card, measures it, and writes FILE (nibble-receipt.json) for a "
+     "report"},
+    {"seconds", "N", "60", "with --receipt, of measuring; 0 leaves that out"},
 });
 
 /// The models whose plans are told of, the largest first.
@@ -49,7 +55,21 @@ Result<std::vector<Expectation>> expectations(const MachineFacts& facts) {
   return all;
 }
 
+/// The exit code says whether the card is sound.
+Result<int> write_receipt(const Arguments& arguments, Terminal& terminal) {
+  const std::string file =
+      arguments.positional_count() > 0 ? arguments.positional(0) : "nibble-receipt.json";
+  const double seconds = TRY(arguments.number("seconds", 0, 3600));
+  const Receipt receipt = TRY(take_receipt(seconds, terminal));
+  const std::string document = receipt_json(receipt).dump_pretty();
+  TRY(write_file_atomically(file, document));
+  TRY(terminal.out(arguments.enabled("json") ? document : receipt_text(receipt)));
+  terminal.err(concat("written to ", file, "\n"));
+  return is_sound(receipt) ? kExitOk : kExitFailure;
+}
+
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
+  if (arguments.enabled("receipt")) return write_receipt(arguments, terminal);
   MachineFacts facts =
       machine_facts(static_cast<int32_t>(TRY(arguments.integer("port", 1, 65535))));
   facts.expectations = TRY(expectations(facts));
@@ -61,13 +81,19 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 
 Result<void> check(const Arguments& arguments) {
   TRY(arguments.integer("port", 1, 65535));
+  TRY(arguments.number("seconds", 0, 3600));
+  if (arguments.positional_count() > 0 && !arguments.enabled("receipt"))
+    return make_error(ErrorCode::invalid_argument, {.what = "nibble doctor",
+                                                    .expected = "a file only with --receipt",
+                                                    .found = arguments.positional(0),
+                                                    .advice = "add --receipt to write one"});
   return {};
 }
 
 }  // namespace
 
 const Verb kDoctorVerb = {.name = "doctor",
-                          .positionals = "",
+                          .positionals = "[FILE]",
                           .summary =
                               "Says whether this machine is ready, what runs on it, and "
                               "what to do",

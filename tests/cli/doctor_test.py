@@ -128,7 +128,7 @@ class Checks:
         assert "does not start (status 18)" in self.of(broken, "GPU")[0]["text"]
 
     def test_wrong_words(self):
-        for words, pieces in ((["x"], ["options only"]), (["--port", "0"], ["--port", "65535"]),
+        for words, pieces in ((["x"], ["--receipt"]), (["--port", "0"], ["--port", "65535"]),
                               (["--jsonn"], ["did you mean --json"])):
             done = subprocess.run([self.nibble, "doctor", *words], capture_output=True, text=True)
             assert done.returncode == 2 and all(p in done.stderr for p in pieces), done

@@ -1,0 +1,13 @@
+// Asks a card for its receipt.
+#pragma once
+
+#include "cli/card/receipt.h"
+#include "cli/terminal.h"
+
+namespace nibble {
+
+/// Checks the first card and measures it for `seconds` (0: not at all), with a line on standard
+/// error for each part. Errors: as card_identity; no_memory.
+Result<Receipt> take_receipt(double seconds, Terminal& terminal);
+
+}  // namespace nibble
