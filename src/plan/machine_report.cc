@@ -87,10 +87,17 @@ void add_formats(const MachineFacts& facts, Lines& lines) {
   const GpuFacts* gpu = usable_gpu(facts);
   if (gpu == nullptr) return;
   constexpr int32_t kFirstFp4 = 100;
+  constexpr int32_t kFirstWarpFp4 = 120;  // whose instruction for 4-bit codes this program has
   std::string text = concat("multiplies ", native_formats(gpu->capability), "; NVFP4 weights ");
-  text += gpu->capability < kFirstFp4
-              ? "run weight-only: 4 bits in memory, widened to BF16 for products"
-              : "are widened to BF16 for products: this build does not use the card's FP4 products";
+  if (gpu->capability < kFirstFp4)
+    text += "run weight-only: 4 bits in memory, widened to BF16 for products";
+  else if (gpu->capability < kFirstWarpFp4)
+    text += "are widened to BF16 for products: this build does not use the card's FP4 products";
+  else
+    text +=
+        "are multiplied as 4-bit codes where the checkpoint declares 4-bit activations and the "
+        "comparison at the first start finds no difference (--receipt shows more), else widened "
+        "to BF16";
   constexpr int32_t kTuned = 90;
   const bool tuned = gpu->capability == kTuned;
   if (!tuned) text += "; the portable kernels run, which were not tuned or measured on this card";

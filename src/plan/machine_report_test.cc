@@ -106,7 +106,10 @@ TEST(MachineReport, HopperIsTunedAndBlackwellIsNotUsedWhole) {
             Health::fine);
   const std::string text =
       line_of(machine_with(gpu_named("NVIDIA GeForce RTX 5090", 120, 32607)), "formats").text;
-  EXPECT_TRUE(has(text, "does not use the card's FP4 products")) << text;
+  EXPECT_TRUE(has(text, "where the checkpoint declares 4-bit activations")) << text;
+  const std::string other =
+      line_of(machine_with(gpu_named("NVIDIA B200", 100, 183359)), "formats").text;
+  EXPECT_TRUE(has(other, "does not use the card's FP4 products")) << other;
 }
 
 TEST(MachineReport, AnOldCardIsRefusedWithTheReason) {
