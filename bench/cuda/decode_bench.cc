@@ -138,6 +138,7 @@ Batch step_batch(const std::vector<int32_t>& tokens, int position, int pages_eac
 }
 
 enum class Chooser : uint8_t { host, card };
+constexpr int kOverlapped = 60;  // steps that overlap
 
 struct Bench {
   Backend& backend;
@@ -163,6 +164,7 @@ struct Bench {
   }
   void decode(int batch);
   void sampled(int batch);
+  void overlapped(int batch);
   void parts(int batch);
 };
 
@@ -271,6 +273,44 @@ void Bench::sampled(int batch) {
   measure("on the card, 20 log-probabilities:", {.top_logprobs = 20}, Chooser::card);
 }
 
+/// Prints the time from the tokens of a step to those of the next where each step begins before the
+/// tokens of the one before are read, as those of an engine do, but without one.
+void Bench::overlapped(int batch) {
+  const auto count = static_cast<size_t>(batch);
+  const std::vector<int32_t> unread(count, 0);
+  const auto measure = [&](const char* name, const SamplingParams& params) {
+    std::vector<double> step_us;
+    std::vector<std::vector<int32_t>> said(count);
+    Clock::time_point last;
+    for (int step = 0; step < kOverlapped; ++step) {
+      Batch b = step_batch(unread, context + step, pages_each);
+      for (int32_t row = 0; step > 0 && row < batch; ++row) b.carried.push_back(row);
+      const Residual h = run_layers(backend, config, b);
+      if (step > 0) {
+        const HeadOutput out = backend.end_head();
+        for (size_t i = 0; i < count; ++i) said[i].push_back(out.chosen[i].token);
+        if (step > 1) step_us.push_back(1e3 * ms_since(last));
+        last = Clock::now();
+      }
+      for (size_t i = 0; i < count; ++i)
+        b.choices.push_back(Sampler::choice_of(params,
+                                               {.generated = said[i], .serial = served + i + 1},
+                                               static_cast<uint64_t>(step) * count + i));
+      CHECK(backend.begin_head(b, h), "a pass of ", batch, " rows is not recorded");
+    }
+    backend.end_head();
+    served += count;
+    std::sort(step_us.begin(), step_us.end());
+    const double pass_us = cuda::recorded_pass_us(backend, {.rows = batch, .sequences = batch}, 20);
+    const double median_us = step_us[step_us.size() / 2];
+    std::printf("batch %3d, %-44s step %8.1f us, the recorded pass is %5.1f %% of it\n", batch,
+                name, median_us, 100.0 * pass_us / median_us);
+    std::fflush(stdout);
+  };
+  measure("overlapped, greedy:", {.temperature = 0.0});
+  measure("overlapped, top-k 20, top-p 0.95:", {.top_k = 20, .top_p = 0.95});
+}
+
 void Bench::parts(int batch) {
   const cuda::Extent extent{.rows = batch, .sequences = batch};
   const auto measure = [&](uint32_t skipped) {
@@ -356,7 +396,7 @@ int run(int argc, char** argv) {
     }
   };
   each(batches, [&](int batch) { batch_max = std::max(batch_max, batch); });
-  const int pages_each = (context + steps + 64) / kPageTokens;
+  const int pages_each = (context + std::max(steps, kOverlapped) + kPageTokens) / kPageTokens;
   Bench bench{.backend = *backend,
               .config = config,
               .recipe = recipe,
@@ -375,6 +415,7 @@ int run(int argc, char** argv) {
   std::printf("reserved in %.2f s\n", ms_since(reserve_begin) * 1e-3);
   each(batches, [&](int batch) { bench.decode(batch); });
   each(batches, [&](int batch) { bench.sampled(batch); });
+  each(batches, [&](int batch) { bench.overlapped(batch); });
   if (part_batches != "0") each(part_batches, [&](int batch) { bench.parts(batch); });
   const std::string prompts = argc > 7 ? argv[7] : "2048,8192";
   if (prompts == "0") return 0;

@@ -102,7 +102,7 @@ class Proof:
     def complete(self, ids, tokens, stop_after=None):
         """The text of an answer, event by event. stop_after: the client leaves after so many
         events. Raises on any error of the server."""
-        connection = http.client.HTTPConnection(self.url.hostname, self.url.port, timeout=300)
+        connection = http.client.HTTPConnection(self.url.hostname, self.url.port, timeout=900)
         body = {"prompt": ids, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
                 "stream": True}
         connection.request("POST", "/v1/completions", json.dumps(body),

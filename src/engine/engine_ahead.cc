@@ -24,14 +24,22 @@ constexpr int32_t kPassesUnasked = 8;
 
 }  // namespace
 
-/// True if its tokens may be read late: each row is the newest token of a sequence that decodes.
+/// True if its tokens may be read late: each row is the newest token of a sequence that decodes,
+/// and nobody looks in that token for drafts.
 bool EngineCore::may_stay_under_way(const Pass& pass) const {
-  if (settings_.drafter || settings_.model_drafts > 0 || media_.busy()) return false;
-  const bool decodes = std::ranges::all_of(pass.parts, [](const Part& part) {
+  if (settings_.drafter || media_.busy()) return false;
+  const bool decodes = std::ranges::all_of(pass.parts, [&](const Part& part) {
+    const Sequence* const s = part.sequence;
     return part.rows == 1 && part.logit_rows == 1 && part.snapshots.empty() &&
-           (part.sequence == nullptr || part.sequence->phase == Phase::decode);
+           (s == nullptr || (s->phase == Phase::decode && !may_be_forced(*s)));
   });
   return decodes && nobody_else_can_run(pass);
+}
+
+/// A grammar forces tokens every now and then. To draft them a token late would cost more than
+/// passes that do not overlap.
+bool EngineCore::may_be_forced(const Sequence& s) const {
+  return settings_.model_drafts > 0 && s.request.constraint && is_slow(*s.request.constraint);
 }
 
 /// Those that wait for memory or a seat get none until one of these has ended.
@@ -58,6 +66,7 @@ bool EngineCore::step_ahead(double begin_ms) {
   drop_finished();
   if (views_.size() > live_.size()) show_live();
   if (!under_way_) return true;
+  find_drafts_late();
   Pass begun = *std::exchange(under_way_, {});
   begun.begin_ms = now_ms();
   ++counters_.passes_ahead;
@@ -81,9 +90,11 @@ void EngineCore::show_live() {
 }
 
 /// The pass after one whose tokens are not known: one more row of each sequence that these tokens
-/// do not end by their number. Nothing if anybody else may run, or if a row has no page.
+/// do not end by their number. Nothing if anybody else may run or may be drafted for, or if a row
+/// has no page.
 std::optional<EngineCore::Pass> EngineCore::pass_after(const Pass& pass, double now_ms) {
-  if (!to_preempt_.empty() || !nobody_else_can_run(pass)) return std::nullopt;
+  if (!to_preempt_.empty() || !nobody_else_can_run(pass) || drafts_follow(pass))
+    return std::nullopt;
   Pass next;
   next.ahead = pass.ahead + 1;
   for (size_t row = 0; row < pass.parts.size(); ++row) {
@@ -97,6 +108,10 @@ std::optional<EngineCore::Pass> EngineCore::pass_after(const Pass& pass, double 
   if (next.parts.empty() || (others_wait && next.parts.size() < pass.parts.size()))
     return std::nullopt;
   set_positions(next);
+  for (const Part& part : next.parts) {
+    forget_drafts(*part.sequence);
+    ++part.sequence->trials.tokens;
+  }
   return next;
 }
 

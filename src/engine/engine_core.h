@@ -197,6 +197,7 @@ class EngineCore {
   bool nobody_else_can_run(const Pass& pass) const;
   std::optional<Pass> pass_after(const Pass& pass, double now_ms);
   bool is_followed(const Sequence& sequence) const;
+  bool may_be_forced(const Sequence& sequence) const;
   void append_carried(Pass& pass, Sequence& sequence, size_t row);
   void await_masks(Pass& pass, double now_ms);
   void show_live();
@@ -225,16 +226,22 @@ class EngineCore {
   static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
   enum class DraftWas : uint8_t { wrong, right };
   void draft();
-  int32_t draft_room(const Sequence& sequence) const;
+  int32_t count_decoding() const;
+  int32_t draft_room(const Sequence& sequence, int32_t unread) const;
   static bool drafts_due(const Sequence& sequence, int32_t room);
   static bool finds_forced(const Sequence& sequence, int32_t room);
+  static void forget_drafts(Sequence& sequence);
+  std::vector<int32_t> repeated(Sequence& sequence, int32_t room) const;
   void draft_from_grammar(Sequence& sequence, int32_t room);
   void draft_from_text(Sequence& sequence, int32_t room);
   struct WantedDrafts {
     Sequence* sequence = nullptr;
     int32_t count = 0;
   };
-  bool may_draft_by_model(const Sequence& sequence) const;
+  bool may_draft_by_model(const Sequence& sequence, int32_t unread) const;
+  bool drafts_follow(const Pass& pass) const;
+  void find_drafts_late();
+  bool finds_drafts(Sequence& sequence, int32_t room, int32_t decoding) const;
   int32_t drafts_wanted(Sequence& sequence, int32_t room, int32_t decoding);
   void cut_steps(std::vector<WantedDrafts>& wanted, int32_t decoding) const;
   void add_trials(std::vector<WantedDrafts>& wanted, int32_t decoding) const;

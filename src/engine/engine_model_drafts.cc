@@ -15,10 +15,58 @@ constexpr double kFoundOdds = 0.9;
 
 }  // namespace
 
-/// No page is taken for drafts: their entries lie in that of the newest token.
-bool EngineCore::may_draft_by_model(const Sequence& s) const {
+/// No page is taken for drafts: their entries lie in that of the newest token, which comes after
+/// `unread` others.
+bool EngineCore::may_draft_by_model(const Sequence& s, int32_t unread) const {
   return settings_.model_drafts > 0 && !s.drafts_ended &&
-         KvPool::pages_for(s.cached + 1) <= static_cast<int32_t>(s.pages.size());
+         KvPool::pages_for(s.cached + unread + 1) <= static_cast<int32_t>(s.pages.size());
+}
+
+/// True if the pass after this one, whose tokens are not read, is one to draft for: a round of the
+/// model or a trial seems to pay, or what the text or a constraint had after the token before goes
+/// on, which is known a token late.
+bool EngineCore::drafts_follow(const Pass& pass) const {
+  if (settings_.model_drafts == 0) return false;
+  const int32_t decoding = count_decoding();
+  std::vector<WantedDrafts> wanted;
+  for (const Part& part : pass.parts) {
+    if (part.sequence == nullptr) continue;
+    Sequence& s = *part.sequence;
+    if (s.drafts_found) return true;
+    const int32_t room = draft_room(s, 1);
+    if (room == 0 || !may_draft_by_model(s, 1)) continue;
+    const int32_t most = std::min(room, settings_.model_drafts);
+    const double odds = s.odds_of(Proposer::model);
+    const auto worth = scheduler_.drafts_worth(Proposer::model, most, odds, decoding);
+    wanted.push_back({&s, worth.count});
+  }
+  cut_steps(wanted, decoding);
+  const double cost = scheduler_.draft_cost_tokens(decoding);
+  return std::ranges::any_of(wanted, [&](const WantedDrafts& one) {
+    return one.count > 0 || one.sequence->trials.allowed(1) >= cost;
+  });
+}
+
+/// Beside a pass that began ahead, after its tokens were read: who could be drafted for without the
+/// model is not followed by another such pass.
+void EngineCore::find_drafts_late() {
+  if (settings_.model_drafts == 0) return;
+  const int32_t decoding = count_decoding();
+  for (const auto& s : live_) {
+    const int32_t room = draft_room(*s, 0);
+    s->drafts_found = room > 0 && finds_drafts(*s, room, decoding);
+  }
+}
+
+bool EngineCore::finds_drafts(Sequence& s, int32_t room, int32_t decoding) const {
+  const auto pays = [&](Proposer by, const std::vector<int32_t>& tokens) {
+    const auto count = static_cast<int32_t>(tokens.size());
+    return scheduler_.drafts_worth(by, count, s.odds_of(by), decoding).count > 0;
+  };
+  if (s.request.constraint &&
+      pays(Proposer::grammar, s.request.constraint->forced(static_cast<size_t>(room))))
+    return true;
+  return pays(Proposer::text, repeated(s, room));
 }
 
 /// Returns how many tokens the model is to draft now: none where what is drafted already saves more
@@ -59,12 +107,12 @@ void EngineCore::add_trials(std::vector<WantedDrafts>& wanted, int32_t decoding)
   bool round = false;
   for (const WantedDrafts& one : wanted) {
     if (idle(one)) ++one.sequence->trials.tokens;
-    round |= one.count > 0 || (idle(one) && one.sequence->trials.allowed() >= cost);
+    round |= one.count > 0 || (idle(one) && one.sequence->trials.allowed(0) >= cost);
   }
   if (!round) return;
   for (WantedDrafts& one : wanted) {
     DraftTrials& trials = one.sequence->trials;
-    if (!idle(one) || 2.0 * trials.allowed() < cost) continue;
+    if (!idle(one) || 2.0 * trials.allowed(0) < cost) continue;
     trials.running = true;
     one.count = 1;
   }

@@ -99,8 +99,8 @@ struct DraftTrials {
   double share = kShareMost;
   int32_t tokens = 0;    // since the last trial, without drafts
   bool running = false;  // what is drafted now is one
-  /// The cost that a trial may have, in tokens.
-  double allowed() const { return share * tokens; }
+  /// The cost that a trial may have after `more` tokens, in tokens.
+  double allowed(int32_t more) const { return share * (tokens + more); }
 };
 
 struct Sequence {
@@ -137,6 +137,7 @@ struct Sequence {
   // Speculation.
   std::vector<int32_t> drafts;  // proposed for the next pass
   Proposer proposer = Proposer::text;
+  bool drafts_found = false;   // without the model, after a token that was read late
   bool draft_refused = false;  // the constraint refused what the proposer has after them
   std::array<double, kProposers> odds = {};  // decayed shares of accepted drafts, by proposer
   int32_t drafted_after = -1;                // generated tokens when drafts were last looked for

@@ -53,6 +53,11 @@ SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint) {
   return slow != nullptr ? slow->drafts() : SlowConstraint::Drafts::taken;
 }
 
+bool is_slow(const TokenConstraint& constraint) {
+  if (const auto* chain = dynamic_cast<const ConstraintChain*>(&constraint)) return chain->slow();
+  return dynamic_cast<const SlowConstraint*>(&constraint) != nullptr;
+}
+
 /// All members are asked, so that all begin.
 SlowConstraint::Next ConstraintChain::next(std::span<const int32_t> drafted) const {
   SlowConstraint::Next all = SlowConstraint::Next::ready;  // they are in order
@@ -86,6 +91,10 @@ SlowConstraint::Drafts ConstraintChain::drafts() const {
     return drafts_of(*member) == SlowConstraint::Drafts::alone;
   });
   return alone ? SlowConstraint::Drafts::alone : SlowConstraint::Drafts::taken;
+}
+
+bool ConstraintChain::slow() const {
+  return std::ranges::any_of(members_, [](const auto& member) { return is_slow(*member); });
 }
 
 ConstraintChain::ConstraintChain(Members members) : members_(std::move(members)) {

@@ -26,6 +26,7 @@ FinishReason finish_reason_of(const TokenConstraint& constraint);
 SlowConstraint::Next next_of(TokenConstraint& constraint, std::span<const int32_t> drafted);
 SlowConstraint::Next find_forced_of(TokenConstraint& constraint, size_t most);
 SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint);
+bool is_slow(const TokenConstraint& constraint);
 
 /// Asks again while the answer is "soon", for two milliseconds at most.
 SlowConstraint::Next ask_patiently(const std::function<SlowConstraint::Next()>& ask);
@@ -47,6 +48,7 @@ class ConstraintChain final : public EndingConstraint {
   SlowConstraint::Next next(std::span<const int32_t> drafted) const;
   SlowConstraint::Next find_forced(size_t most) const;
   SlowConstraint::Drafts drafts() const;
+  bool slow() const;
 
  private:
   Members members_;

@@ -187,6 +187,7 @@ class FakeBackend final : public Backend, public FakeModel {
     CHECK(!begun_, "the tokens of the pass before were not read");
     if (!model_.overlaps || !model_.chooses || batch.choices.empty()) return false;
     begun_ = true;
+    begun_pass_ = passes;
     compute_head(batch);
     late_ = chosen_;
     chosen_.clear();
@@ -195,11 +196,13 @@ class FakeBackend final : public Backend, public FakeModel {
   HeadOutput end_head() override {
     CHECK(begun_, "no head was begun");
     begun_ = false;
+    if (on_wait) on_wait(begun_pass_);
     chosen_ = late_;
     return {.logits = {}, .hidden = {}, .chosen = chosen_};
   }
   HeadOutput head(const Batch& batch, Residual) override {
     CHECK(!begun_, "the tokens of the pass before were not read");
+    if (on_wait) on_wait(passes);
     return compute_head(batch);
   }
   void set_sampleable(std::span<const uint32_t> bits) override {
@@ -261,6 +264,7 @@ class FakeBackend final : public Backend, public FakeModel {
   bool drafts_wrong = false;          // the layer drafts another token than it should
   bool drafts_broken = false;         // the layer that drafts computes NaN
   std::function<void(int)> on_pass;   // at the begin of each, with its number from 1
+  std::function<void(int)> on_wait;   // where its tokens are waited for
   int passes_left = -1;               // until it fails in the last of them; negative: never
   int64_t missing_bytes = 0;          // of pages, in its account of what it holds
   bool asleep = false;
@@ -393,6 +397,7 @@ class FakeBackend final : public Backend, public FakeModel {
   std::vector<ChosenToken> chosen_;
   std::vector<ChosenToken> late_;  // of the head that was begun and not ended
   bool begun_ = false;
+  int begun_pass_ = 0;
   std::vector<int32_t> drafted_;
 };
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/engine_core.h"
+#include "engine/testing/drafter_of.h"
 #include "engine/testing/simulated_text.h"
 #include "engine/testing/simulation_media.h"
 #include "engine/testing/simulation_settings.h"
@@ -41,7 +42,7 @@ class Life {
   uint64_t twin_of(const SequenceRequest& request) const;
   bool is_late(const Client& client) const {
     const double deadline = client.request.urgency.deadline_ms;
-    return deadline > 0.0 && now_ms_ >= deadline;
+    return deadline > 0.0 && step_ms_ >= deadline;
   }
   bool sees() const { return settings_.pools.media_rows > 0; }  // prompts may wait for images
   int64_t prefills() const { return core_->count_phases()[static_cast<size_t>(Phase::prefill)]; }
@@ -88,6 +89,8 @@ class Life {
   Sampler oracle_sampler_;
   std::unique_ptr<EngineCore> core_;
   double now_ms_ = 1.0;
+  double step_ms_ = 1.0;   // when the step began
+  double draft_ms_ = 0.0;  // of a draft of the model: those that cost more than a pass never pay
   double failure_chance_ = 0.0;
   double draft_right_chance_ = 0.0;
   int64_t failures_ = 0;
@@ -109,18 +112,6 @@ constexpr int kOutputMost = 150;
 /// No sequence lives longer: at most ten run and a few dozen wait.
 constexpr int64_t kStepsOfOneLife = 20000;
 
-class DrafterOf final : public Drafter {
- public:
-  using Propose = std::function<void(const Sequence&, int32_t, std::vector<int32_t>&)>;
-  explicit DrafterOf(Propose propose) : propose_(std::move(propose)) {}
-  void propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts) override {
-    propose_(sequence, count_max, drafts);
-  }
-
- private:
-  Propose propose_;
-};
-
 Life::Life(uint64_t seed, SimulationCounts& counts)
     : random_(seed),
       counts_(counts),
@@ -133,6 +124,8 @@ Life::Life(uint64_t seed, SimulationCounts& counts)
     settings_.drafter = std::make_shared<DrafterOf>(
         [this](const Sequence& s, int32_t most, std::vector<int32_t>& d) { propose(s, most, d); });
   draft_right_chance_ = one_of({0.0, 0.5, 0.9, 1.0});
+  if (settings_.model_drafts > 0) draft_ms_ = one_of({0.0, 4.0, 60.0});
+  backend_.on_draft = [this](int steps) { now_ms_ += steps * draft_ms_; };
   const auto reserved = backend_.reserve(settings_.pools);
   CHECK(reserved.ok(), "the fake model reserves");
   core_ = std::make_unique<EngineCore>(
@@ -384,6 +377,7 @@ std::string Life::run(int64_t steps_min) {
 }
 
 void Life::step() {
+  step_ms_ = now_ms_;
   for (const auto& [id, client] : clients_)
     if (!client.cancelled && is_late(client) && core_->phase(id) == Phase::swapped)
       ++counts_.deadlines_swapped;
@@ -480,6 +474,7 @@ void Life::collect_counts() {
   counts_.sampled_here += engine.sampled_here;
   counts_.sampled_there += engine.sampled_there;
   counts_.passes_ahead += engine.passes_ahead;
+  if (engine.drafted > 0) counts_.passes_ahead_of_drafts += engine.passes_ahead;
   counts_.rows_in_vain += engine.rows_in_vain;
   counts_.masks_late += engine.masks_late;
   const MediaCounters media = core_->media_counters();

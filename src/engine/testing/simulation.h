@@ -42,11 +42,12 @@ struct SimulationCounts {
   int64_t drafts_refused = 0;         // tokens that a grammar did not let through
   int64_t drafts_right = 0;
   int64_t drafts_wrong = 0;
-  int64_t sampled_here = 0;   // rows whose token the host chose, and
-  int64_t sampled_there = 0;  // the backend
-  int64_t passes_ahead = 0;   // begun before the tokens of the pass before were read
-  int64_t rows_in_vain = 0;   // of sequences that ended before their tokens were read
-  int64_t masks_late = 0;     // for the choices of such a pass
+  int64_t sampled_here = 0;            // rows whose token the host chose, and
+  int64_t sampled_there = 0;           // the backend
+  int64_t passes_ahead = 0;            // begun before the tokens of the pass before were read
+  int64_t passes_ahead_of_drafts = 0;  // those of engines that drafted other passes
+  int64_t rows_in_vain = 0;            // of sequences that ended before their tokens were read
+  int64_t masks_late = 0;              // for the choices of such a pass
   int64_t media_encoded = 0;
   int64_t media_found = 0;  // without a call of the tower
   int64_t media_evicted = 0;

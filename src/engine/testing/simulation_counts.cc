@@ -22,7 +22,8 @@ void SimulationCounts::add(const SimulationCounts& o) {
   drafts_refused += o.drafts_refused;
   drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
   sampled_here += o.sampled_here, sampled_there += o.sampled_there;
-  passes_ahead += o.passes_ahead, rows_in_vain += o.rows_in_vain;
+  passes_ahead += o.passes_ahead, passes_ahead_of_drafts += o.passes_ahead_of_drafts;
+  rows_in_vain += o.rows_in_vain;
   masks_late += o.masks_late;
   media_encoded += o.media_encoded, media_found += o.media_found;
   media_evicted += o.media_evicted, media_restored += o.media_restored;
@@ -46,10 +47,11 @@ std::string SimulationCounts::text() const {
       repeated_drafts, "\ndrafts by a grammar ", forced_drafts, "\ndrafts refused by a grammar ",
       drafts_refused, "\ndrafts right ", drafts_right, "\ndrafts wrong ", drafts_wrong,
       "\ntokens chosen on the host ", sampled_here, "\ntokens chosen by the backend ",
-      sampled_there, "\npasses begun ahead ", passes_ahead, "\nrows in vain ", rows_in_vain,
-      "\nmasks too late for a pass ahead ", masks_late, "\nmedia encoded ", media_encoded,
-      "\nmedia found encoded ", media_found, "\nmedia evicted ", media_evicted, "\nmedia restored ",
-      media_restored, "\nmedia jobs abandoned ", media_abandoned,
+      sampled_there, "\npasses begun ahead ", passes_ahead,
+      "\nof those, where others were drafted ", passes_ahead_of_drafts, "\nrows in vain ",
+      rows_in_vain, "\nmasks too late for a pass ahead ", masks_late, "\nmedia encoded ",
+      media_encoded, "\nmedia found encoded ", media_found, "\nmedia evicted ", media_evicted,
+      "\nmedia restored ", media_restored, "\nmedia jobs abandoned ", media_abandoned,
       "\nmedia encoded again for another salt ", media_apart, "\n");
 }
 
@@ -86,6 +88,7 @@ std::string SimulationCounts::too_rare() const {
   need("tokens chosen on the host", sampled_here, 1);
   need("tokens chosen by the backend", sampled_there, 1);
   need("passes ahead", passes_ahead, 1);
+  need("passes ahead of drafts", passes_ahead_of_drafts, 1);
   need("rows in vain", rows_in_vain, 2);
   need("late masks", masks_late, 20);
   need("media encoded", media_encoded, 1);

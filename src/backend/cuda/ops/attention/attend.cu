@@ -224,7 +224,22 @@ class AttendBlock {
     const int64_t page = page_of(a_, copy, walk.own);
     const KvLineAt at = line_in_page<kFormat, kSide>(walk.kv_head, walk.own % kPage, head_dim());
     uint8_t* pool = (kSide == KvSide::keys ? a_.kv.keys : a_.kv.values) + page;
-    store_line<kFormat, kSide>(pool + at.codes, pool + at.scales, head, head_dim(), head_dim());
+    if constexpr (kv_traits(kFormat).keys.element_bits == 4) {
+      // A copy, since the block waits for this warp, and making 4-bit codes is long.
+      __syncwarp();
+      copy_bytes<uint32_t>(pool + at.codes, shared_.own[warp_], kv_code_bytes(kFormat, head_dim()));
+      copy_bytes<uint8_t>(pool + at.scales, scales, kv_scale_bytes(kFormat, kSide, head_dim()));
+    } else {
+      store_line<kFormat, kSide>(pool + at.codes, pool + at.scales, head, head_dim(), head_dim());
+    }
+  }
+  /// By one warp; `bytes` is a multiple of a word's.
+  template <typename Word>
+  static __device__ __forceinline__ void copy_bytes(uint8_t* to, const uint8_t* from,
+                                                    int64_t bytes) {
+    const auto words = static_cast<int>(bytes) / static_cast<int>(sizeof(Word));
+    for (int i = static_cast<int>(threadIdx.x) % 32; i < words; i += 32)
+      reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[i];
   }
 
   /// Computes the tokens of this warp; when it returns true, those that follow them are being
