@@ -196,5 +196,14 @@ class Score:
     marked: int = 0
 
     @property
+    def counted(self):
+        return self.killed + self.survived + self.marked
+
+    def add(self, other):
+        self.killed += other.killed
+        self.survived += other.survived
+        self.marked += other.marked
+
+    @property
     def percent(self):
         return 100.0 * self.killed / max(1, self.killed + self.survived)

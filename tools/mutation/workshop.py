@@ -22,10 +22,14 @@ class DoesNotBuild(Exception):
 
 def copy_sources(root, tree):
     """Makes `tree` a copy of the sources under `root`; files that are the same keep their time."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            cwd=root, capture_output=True, check=True).stdout.decode()
-    wanted = {name for name in listed.split("\0")
-              if name.startswith(COPIED) and (root / name).is_file()}
+    if (root / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
+            capture_output=True, check=True).stdout.decode().split("\0")
+    else:  # an archive of the sources
+        listed = [str(path.relative_to(root)) for part in COPIED
+                  for path in [root / part, *(root / part).rglob("*")]]
+    wanted = {name for name in listed if name.startswith(COPIED) and (root / name).is_file()}
     for name in wanted:
         source, copy = root / name, tree / name
         if copy.is_file() and copy.stat().st_size == source.stat().st_size and \
@@ -63,9 +67,10 @@ class Workshop:
         self._links = {}
         self._compiles = None
 
-    def make(self, targets):
-        subprocess.run(["ninja", "-j2", *targets], cwd=self.build, check=True,
-                       stdout=subprocess.DEVNULL)
+    def make(self, targets, jobs):
+        """Builds what of the targets does build."""
+        subprocess.run(["ninja", "-k0", f"-j{jobs}", *dict.fromkeys(targets)], cwd=self.build,
+                       check=False, stdout=subprocess.DEVNULL)
 
     def compiles(self, file):
         return file in self._commands()
@@ -157,7 +162,10 @@ class Workshop:
 
     @staticmethod
     def _run(words, folder):
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True,
-                              env={**os.environ, "CCACHE_DISABLE": "1"}, check=False, timeout=300)
+        try:
+            done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300,
+                                  env={**os.environ, "CCACHE_DISABLE": "1"}, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise DoesNotBuild("the compiler takes more than 300 s") from late
         if done.returncode != 0:
             raise DoesNotBuild((done.stderr or done.stdout)[:300])
