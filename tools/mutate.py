@@ -2,7 +2,7 @@
 """How many small mistakes in product code do the tests see? `./test --mutate [MODULE...]` runs it.
 
 tools/mutate.py MODULE... [--seed N] [--count N]   a draw of mutants of each module
-tools/mutate.py planted-bugs [BUG...]              the mistakes of src/engine/planted_bug.h
+tools/mutate.py planted-bugs [BUG...]              the mistakes of src/base/planted_bug.h
 tools/mutate.py --planted BUILD                    those of tests/mutation/planted.txt, quickly
 """
 
@@ -54,24 +54,30 @@ def draw_modules(modules, arguments, confine):
 
 
 def planted_bugs(names, confine, jobs):
-    """Every bug of src/engine/planted_bug.h must be seen by a suite or by the simulation."""
+    """Every bug of src/base/planted_bug.h must be seen by a suite or by the simulation."""
     shop = make_tree()
     draw, = drawing.prepare([drawing.Draw("engine", shop, confine)], SEED, jobs)
-    header = (ROOT / "src/engine/planted_bug.h").read_text()
+    header = (ROOT / "src/base/planted_bug.h").read_text()
     bugs = [bug for bug in re.findall(r"^  (kBug\w+) = ([1-9]\d*)", header, re.M)
             if not names or bug[0] in names]
+    sources = [file for file in (shop.tree / "src").rglob("*.cc")
+               if "planted(kBug" in file.read_text()]
 
     def seen(numbered):
         worker, (name, number) = numbered
-        files = [file for file in draw.files if file.endswith(".cc") and
-                 f"planted({name})" in (shop.tree / file).read_text()]
+        files = [str(file.relative_to(shop.tree)) for file in sorted(sources)
+                 if f"planted({name})" in file.read_text()]
         folder = WORK / f"bug{worker}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         made = [shop.compile(file, folder, defines=[f"NIBBLE_PLANTED_BUG={number}"])
                 for file in files]
-        paths = {program.target: shop.link(program.target, files, made, folder)
-                 for program in draw.programs}
+        paths = {}
+        for target, path in draw.paths().items():
+            try:
+                paths[target] = shop.link(target, files, made, folder)
+            except DoesNotBuild:  # it has no part of what the bug is in
+                paths[target] = path
         order = trial.nearest_first(draw.parts, files[0], None) if files else []
         by = trial.seen_by(order, paths, folder / "scratch", confine)
         shutil.rmtree(folder, ignore_errors=True)

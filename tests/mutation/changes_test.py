@@ -39,6 +39,24 @@ class ChangedColumns(unittest.TestCase):
         self.assertEqual(changes.changed_columns("x", "yy"), (0, 1))
 
 
+class NeverCompiles(unittest.TestCase):
+    def test_knows_what_is_plainly_no_cpp(self):
+        for was, becomes in [
+                ("if (a) {", "/*if (a) {*/"), ("int32_t x = 3;", "int-1_t x = 3;"),
+                ("std::vector<int> x;", "std::vector<=int> x;"), ("f(*x);", "f(/x);"),
+                ("Type& x = y;", "Type| x = y;"), ("if (a <= b) f();", "if (a <== b) f();"),
+                ("if (a || b) f();", "(0==1) || b) f();"), ("++i;", "+/i;")]:
+            self.assertTrue(changes.never_compiles(was, becomes), becomes)
+
+    def test_leaves_what_may_compile(self):
+        for was, becomes in [
+                ("f(a);", "/*f(a);*/"), ("x = 32;", "x = 31;"), ("x = 0x1f;", "x = 0x0f;"),
+                ("if (a < b) f();", "if (a <= b) f();"), ("x = a << 2;", "x = a >> 2;"),
+                ("x = a & b;", "x = a | b;"), ("x = a * b;", "x = a / b;"),
+                ("return &a;", "return a;"), ("f(\"(\", a);", "f(\"\", a);")]:
+            self.assertFalse(changes.never_compiles(was, becomes), becomes)
+
+
 class Draws(unittest.TestCase):
     MADE = [Change("f.cc", line, f"line {line}", f"line {line} {kind}")
             for line in range(1, 30) for kind in "abc"]

@@ -88,6 +88,35 @@ def changed_columns(was, becomes):
     return begin, max(end, begin + 1)
 
 
+STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'')
+NO_TOKENS = re.compile(
+    r"[<>!=]==|!=\s*=|\(\s*,|[(,;]\s*[/%|^]|\+[/%]|[/%]\+|-[/%]|^[/%|^](?!\*|/)")
+
+
+def never_compiles(was, becomes):
+    """Says if a change is plainly no C++, by the form that clang-format gives code; to try it would
+    cost a compilation. Not every such change is found."""
+    begin, end = changed_columns(was, becomes)
+    if becomes[begin:begin + 1] == "=" and was[begin - 1:begin] in ("<", ">"):
+        begin -= 1  # `<` is part of what became `<=`
+    old, before, after = was[begin:end], was[begin - 1:begin], was[begin + 1:begin + 2]
+    removed = becomes.strip() == f"/*{was.strip()}*/"
+    plain = STRING.sub('""', was)
+    new = "" if removed else STRING.sub('""', becomes)
+    if any(plain.count(left) - plain.count(right) != new.count(left) - new.count(right)
+           for left, right in ("()", "[]", "{}")):
+        return True
+    if removed:
+        return False
+    if old[:1].isdigit() and re.search(r"(?<!\w)[A-Za-z_]\w*$", was[:begin]):
+        return True  # the number is part of a name
+    if old[:1] in ("<", ">") and before != " " and was[begin:begin + 2] not in ("<<", ">>", "->"):
+        return True  # a bracket of a template, and not an operator
+    if old[:1] in ("&", "*") and before not in (" ", "(", "!", "") and after == " ":
+        return True  # of a type
+    return bool(NO_TOKENS.search(new.strip()) and not NO_TOKENS.search(plain.strip()))
+
+
 def candidates(file, text):
     """Every change that universalmutator makes to product text of a C++ file."""
     from universalmutator import mutator
@@ -106,7 +135,8 @@ def candidates(file, text):
         if becomes.strip() == f"/*{was.strip()}*/":
             begin = len(was) - len(was.lstrip())
             end = begin + 1
-        if all(column in silent[number - 1] for column in range(begin, end)):
+        if all(column in silent[number - 1] for column in range(begin, end)) or \
+                never_compiles(was, becomes):
             continue
         change = Change(file, number, was, becomes)
         found.setdefault((number, becomes), change)

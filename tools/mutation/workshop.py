@@ -13,7 +13,7 @@ import shutil
 import subprocess
 
 # Folders that a build of its own reads: programs, tests and their data.
-COPIED = ("CMakeLists.txt", "cmake/", "src/", "recipes/", "tests/", "pebble/", "bench/")
+COPIED = ("CMakeLists.txt", "LICENSE", "cmake/", "src/", "recipes/", "tests/", "pebble/", "bench/")
 
 
 class DoesNotBuild(Exception):
@@ -107,15 +107,16 @@ class Workshop:
             word = command[i]
             if word in ("-MF", "-MT", "-o"):
                 i += 1
-            elif word not in ("-MD", "-c", original):
+            elif word not in ("-MD", "-c", original) and not re.match(r"-W[^,]*$", word):
                 words.append(word)
             i += 1
         if "ccache" in " ".join(words[:6]):  # thousands of changes need not be kept
             words = words[next(i for i, word in enumerate(words) if word.endswith("ccache")) + 1:]
         words[1:1] = ["-I", str(folder / "changed/src")]
         words += [f"-D{name}" for name in defines]
-        words += [f"-fmacro-prefix-map={folder / 'changed'}={self.tree}", "-w", "-c", source,
-                  "-o", str(made)]
+        # A function that ends without its value is refused, as what it does is chance.
+        words += [f"-fmacro-prefix-map={folder / 'changed'}={self.tree}", "-Werror=return-type",
+                  "-fmax-errors=1", "-c", source, "-o", str(made)]
         self._run(words, self.build)
         return made
 
