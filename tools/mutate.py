@@ -130,14 +130,17 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="builds and mutants at once")
     parser.add_argument("--minutes", type=float, default=1e6,
                         help="leave undecided what is not decided after these")
+    parser.add_argument("--unconfined", action="store_true",
+                        help="let mutants write anywhere: for a machine that is thrown away")
     parser.add_argument("--planted", metavar="BUILD", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.planted:
         return planted_changes(arguments.planted.resolve())
-    confine = trial.confining()
+    confine = [] if arguments.unconfined else trial.confining()
     if confine is None:
         sys.exit("mutate: expected `unshare` to make a mount namespace, so that mutants cannot "
-                 "write outside of their folder, found that it may not; run as root")
+                 "write outside of their folder, found that it may not; run as root, or give "
+                 "--unconfined on a machine that is thrown away")
     if arguments.modules[:1] == ["planted-bugs"]:
         return planted_bugs(arguments.modules[1:], confine, arguments.jobs)
     unknown = [name for name in arguments.modules if name not in MODULES]

@@ -68,9 +68,12 @@ class Workshop:
         self._compiles = None
 
     def make(self, targets, jobs):
-        """Builds what of the targets does build."""
-        subprocess.run(["ninja", "-k0", f"-j{jobs}", *dict.fromkeys(targets)], cwd=self.build,
-                       check=False, stdout=subprocess.DEVNULL)
+        """Builds what of the targets does build, and prints what the compiler says of the rest."""
+        done = subprocess.run(["ninja", "-k0", f"-j{jobs}", *dict.fromkeys(targets)],
+                              cwd=self.build, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print("\n".join(line[:300] for line in done.stdout.splitlines()
+                            if "error:" in line or line.startswith("FAILED:"))[:8000], flush=True)
 
     def compiles(self, file):
         return file in self._commands()
