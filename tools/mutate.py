@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "mutation"))
 import changes  # noqa: E402
 import drawing  # noqa: E402
 import trial  # noqa: E402
-from drawing import KEYS, WORK  # noqa: E402
+from drawing import KEYS, WORK, Judges  # noqa: E402
 from programs import ROOT, target_of  # noqa: E402
 from workshop import DoesNotBuild, Workshop, configure, copy_sources  # noqa: E402
 
@@ -39,7 +39,8 @@ def draw_modules(modules, arguments, confine):
     shop = make_tree()
     begin = time.monotonic()
     deadline = begin + 60 * arguments.minutes
-    draws = drawing.prepare([drawing.Draw(module, shop, confine) for module in modules],
+    judges = Judges.own if arguments.own_tests else Judges.all
+    draws = drawing.prepare([drawing.Draw(module, shop, confine, judges) for module in modules],
                             arguments.seed, arguments.jobs)
     total = changes.Score()
     try:
@@ -56,7 +57,7 @@ def draw_modules(modules, arguments, confine):
 def planted_bugs(names, confine, jobs):
     """Every bug of src/base/planted_bug.h must be seen by a suite or by the simulation."""
     shop = make_tree()
-    draw, = drawing.prepare([drawing.Draw("engine", shop, confine)], SEED, jobs)
+    draw, = drawing.prepare([drawing.Draw("engine", shop, confine, Judges.own)], SEED, jobs)
     header = (ROOT / "src/base/planted_bug.h").read_text()
     bugs = [bug for bug in re.findall(r"^  (kBug\w+) = ([1-9]\d*)", header, re.M)
             if not names or bug[0] in names]
@@ -130,6 +131,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="builds and mutants at once")
     parser.add_argument("--minutes", type=float, default=1e6,
                         help="leave undecided what is not decided after these")
+    parser.add_argument("--own-tests", action="store_true",
+                        help="leave out the tests of other modules: quicker, and sees less")
     parser.add_argument("--unconfined", action="store_true",
                         help="let mutants write anywhere: for a machine that is thrown away")
     parser.add_argument("--planted", metavar="BUILD", type=pathlib.Path)

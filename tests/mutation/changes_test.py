@@ -11,7 +11,7 @@ import changes  # noqa: E402
 import trial  # noqa: E402
 from changes import Change  # noqa: E402
 
-Program = collections.namedtuple("Program", ["target"])
+Program = collections.namedtuple("Program", ["target", "module"], defaults=[""])
 
 
 class MessageColumns(unittest.TestCase):
@@ -26,6 +26,11 @@ class MessageColumns(unittest.TestCase):
         self.assertEqual(self.silent("x = y;  // why"), ["x = y;  ......"])
         self.assertEqual(self.silent("f(\"a, \\\" b\", c);"), ["f(" + "." * 9 + ", c);"])
         self.assertEqual(self.silent("n = 1'000'000 + m;"), ["n = 1'000'000 + m;"])
+
+    def test_functions_that_return_an_error(self):
+        text = "Error odd(int n) {\n}\nreturn odd(n + 1);\nreturn even(n);\nreturn far(n);"
+        self.assertEqual([columns != set() for columns in changes.message_columns(text, ["far"])],
+                         [True, False, True, False, True])
 
     def test_a_call_over_lines_ends_at_its_bracket(self):
         self.assertEqual(self.silent("  CHECK(a == b,\n        c);\n  d = e + f;"),
@@ -104,6 +109,9 @@ class Trials(unittest.TestCase):
                             for name, seconds in (("Fast", 0.1), ("MemoryPlan", 2), ("Slow", 90)))
         order = trial.nearest_first([fast, near, hint], "src/x/memory_plan.cc", hint.name)
         self.assertEqual(order, [hint, near, fast])
+        beside = trial.Part(Program("u", "y"), "MemoryPlan.*", 0.05)
+        order = trial.nearest_first([beside, fast, near], "src/x/memory_plan.cc", None)
+        self.assertEqual(order, [near, fast, beside])
         self.assertEqual((fast.seconds_max, near.seconds_max, hint.seconds_max), (5, 20, 900))
 
     def test_the_score_leaves_out_what_is_marked(self):

@@ -3,6 +3,7 @@
 changes.py makes the mutants, workshop.py builds them, trial.py runs tests over them.
 """
 
+import enum
 import hashlib
 import json
 import shutil
@@ -44,17 +45,35 @@ class Results:
             out.write(json.dumps(entry) + "\n")
 
 
-def candidates_of(name, file):
-    return changes.candidates(name, file.read_text())
+class Links(dict):
+    """{target: its program with changed objects}, each linked when it is asked for."""
+
+    def __init__(self, shop, files, made, folder):
+        super().__init__()
+        self.link = lambda target: shop.link(target, files, made, folder)
+
+    def __missing__(self, target):
+        self[target] = self.link(target)
+        return self[target]
+
+
+def candidates_of(name, file, makers):
+    return changes.candidates(name, file.read_text(), makers)
+
+
+class Judges(enum.Enum):
+    all = 0
+    own = 1  # the tests of other modules judge nothing
 
 
 class Draw:
     """The draw of one module, and what is known of its mutants."""
 
-    def __init__(self, module, shop, confine):
+    def __init__(self, module, shop, confine, judges=Judges.all):
         self.module, self.shop, self.confine = module, shop, confine
         self.name = module.replace("/", "_")
-        self.programs = programs_of(module)
+        self.programs = [program for program in programs_of(module)
+                         if judges == Judges.all or not program.module]
         self.equivalent = marked_equivalent()
         self.results = Results(WORK / f"{self.name}.jsonl")
         # A build without CUDA compiles what of that backend needs none.
@@ -67,29 +86,33 @@ class Draw:
         self.next = self.busy = 0
 
     def paths(self):
-        return {program.target: self.shop.build / "src" / self.module / program.target
-                for program in self.programs}
+        return {program.target: self.shop.build / "src" / (program.module or self.module) /
+                program.target for program in self.programs}
 
-    def find_parts(self, pool):
-        """Times each part of the right programs; those that fail judge nothing."""
+    def find_parts(self):
+        """Lists the pieces of the tests. Returns what an earlier run knows of their times."""
         self.parts = trial.parts_of([p for p in self.programs if not p.helper], self.paths())
         kept = WORK / f"{self.name}-seconds.json"
         known = json.loads(kept.read_text()) if kept.exists() else {}
-        if known.get("hash") != self.hash:
-            failing = trial.measure(self.parts, self.paths(), WORK / f"right/{self.name}",
-                                    self.confine, pool)
-            known = {"hash": self.hash, "seconds": {p.name: p.seconds for p in self.parts},
-                     "failing": [part.name for part in failing]}
-            kept.write_text(json.dumps(known, indent=1))
-        for name in known["failing"]:
-            print(f"{name} fails without any change, and judges nothing", flush=True)
-        self.parts = [part for part in self.parts if part.name not in known["failing"]]
+        return known["parts"] if known.get("hash") == self.hash else {}
+
+    def take_times(self, timed):
+        """Keeps the times {part: (seconds, fails)}; parts that fail judge nothing."""
+        known = {part.name: timed[part.name] for part in self.parts}
+        (WORK / f"{self.name}-seconds.json").write_text(
+            json.dumps({"hash": self.hash, "parts": known}, indent=1))
         for part in self.parts:
-            part.seconds = known["seconds"][part.name]
+            part.seconds, fails = known[part.name]
+            if fails:
+                print(f"{part.name} fails without any change, and judges nothing", flush=True)
+        self.parts = [part for part in self.parts if not known[part.name][1]]
 
     def find_candidates(self, seed, pool):
         names = list(self.files)
-        made = pool.map(candidates_of, names, [self.shop.tree / name for name in names])
+        makers = {maker for header in (self.shop.tree / "src").rglob("*.h")
+                  for maker in changes.ERROR_MAKER.findall(header.read_text())}
+        made = pool.map(candidates_of, names, [self.shop.tree / name for name in names],
+                        [makers] * len(names))
         self.drawn = changes.draw([change for some in made for change in some], seed)
 
     def wants(self, count):
@@ -134,8 +157,11 @@ class Draw:
                     for file in files]
             if all(map(self.shop.same_object, files, made)):
                 return "same_object", ""
-            paths = {target: self.shop.link(target, files, made, folder)
-                     for target in {program.target: None for program in self.programs}}
+            # The tests of other modules are linked when the module's own saw nothing.
+            paths = Links(self.shop, files, made, folder)
+            for program in self.programs:
+                if not program.module:
+                    _ = paths[program.target]
         except DoesNotBuild:
             return "does_not_build", ""
         order = trial.nearest_first(self.parts, change.file, self.results.hints.get(mutant))
@@ -155,9 +181,17 @@ def prepare(draws, seed, jobs):
     for draw in draws:
         if draw not in ready:
             print(f"{draw.module}: its tests do not build without any change; it is left out")
+    timed, fresh, paths = {}, {}, {}
+    for draw in ready:
+        timed.update(draw.find_parts())
+    for draw in ready:
+        fresh.update({part.name: part for part in draw.parts if part.name not in timed})
+        paths.update(draw.paths())
     with ThreadPoolExecutor(jobs) as pool:
-        for draw in ready:
-            draw.find_parts(pool)
+        failing = trial.measure(list(fresh.values()), paths, WORK / "right", draws[0].confine, pool)
+    timed.update({name: (part.seconds, part in failing) for name, part in fresh.items()})
+    for draw in ready:
+        draw.take_times(timed)
     return ready
 
 

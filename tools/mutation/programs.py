@@ -20,6 +20,7 @@ class Program:
     arguments: tuple = ()
     script: str = ""
     helper: bool = False  # is not run itself: a test program beside it starts it
+    module: str = ""      # whose tests these are, if of another module than the judged one
 
     def command(self, path):
         """With the built target's path; the oracles' caches are read, never written."""
@@ -35,22 +36,30 @@ def simulation(first, seeds):
                     "--threads", "1"))
 
 
-# Programs beside a module's own unit tests. The first lives of the simulation see most of what
-# all of them see.
-MORE_PROGRAMS = {
-    "engine": [simulation(1, 60), simulation(61, 940)],
-    "grammar": [Program("nibble_structure_worker", helper=True)],
-    "text": [Program("nibble_template_tool", ("{path}", "5"), "template_test.py"),
-             Program("nibble_tokenizer_tool", ("{path}", "{cache}"), "tokenizer_test.py")],
-}
-
-
 def target_of(module):
     return f"nibble_{module.replace('/', '_')}_test"
 
 
+def tests_of(*modules):
+    return [Program(target_of(module), module=module) for module in modules]
+
+
+# Programs beside a module's own unit tests: helpers of those, simulations, oracles, and the tests
+# of modules that use this one, which judge last. The first lives of the simulation see most of what
+# all of them see.
+MORE_PROGRAMS = {
+    "checkpoint": tests_of("model", "quantize"),
+    "engine": [simulation(1, 60), simulation(61, 940), *tests_of("server")],
+    "grammar": [Program("nibble_structure_worker", helper=True), *tests_of("server")],
+    "model": tests_of("backend/reference", "backend/cpu", "quantize"),
+    "text": [Program("nibble_template_tool", ("{path}", "5"), "template_test.py"),
+             Program("nibble_tokenizer_tool", ("{path}", "{cache}"), "tokenizer_test.py"),
+             *tests_of("server")],
+}
+
+
 def programs_of(module):
-    return [Program(target_of(module))] + MORE_PROGRAMS.get(module, [])
+    return [Program(target_of(module)), *MORE_PROGRAMS.get(module, [])]
 
 
 def product_files(tree, module):
@@ -74,13 +83,14 @@ def sources_hash(tree, module, programs):
     """A hash of everything that may decide a result: all C++ below, the module and its tests'
     data."""
     digest = hashlib.sha256(repr(programs).encode())
+    judges = [module, *(program.module for program in programs if program.module)]
     if any(program.script for program in programs):
         for script in sorted((ROOT / "tools/oracle").glob("*.py")):
             digest.update(script.read_bytes())
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))
         beside = name.startswith("src/") and name.endswith("_test.cc") and \
-            not name.startswith(f"src/{module}/")
+            not name.startswith(tuple(f"src/{judge}/" for judge in judges))
         if path.is_file() and not beside and name.startswith(("src/", "tests/golden/", "cmake/")):
             digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()
