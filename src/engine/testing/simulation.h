@@ -1,8 +1,8 @@
 // Simulation of the serving loop: one seed is one random life of an engine over the fake model:
 // arrivals, shared prefixes, tenants' salts, twins, conversations, cancellations, deadlines,
 // preemptions, evictions, tier moves, failing allocations, drafts right and wrong, grammars, images
-// and videos, NaN, in virtual time. Every token is compared with the model's own continuation of the
-// same prefix, computed without pages, slots or batches.
+// and videos, NaN, in virtual time. Every token is compared with what the model itself says after
+// the same prefix, computed without pages, slots or batches.
 #pragma once
 
 #include <cstdint>
