@@ -15,7 +15,7 @@ INCLUDERS_MAX = 4
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A target that is run, or given to a script of tools/oracle. Without arguments: gtest."""
+    """A target that is run, or given to a script of this checkout. Without arguments: gtest."""
     target: str
     arguments: tuple = ()
     script: str = ""
@@ -27,7 +27,7 @@ class Program:
         words = [word.format(path=path, cache=ROOT / "build/cache") for word in self.arguments]
         if not self.script:
             return [str(path), *words]
-        return [sys.executable, str(ROOT / "tools/oracle" / self.script), *words]
+        return [sys.executable, str(ROOT / self.script), *words]
 
 
 def simulation(first, seeds):
@@ -50,10 +50,14 @@ def tests_of(*modules):
 MORE_PROGRAMS = {
     "checkpoint": tests_of("model", "quantize"),
     "engine": [simulation(1, 60), simulation(61, 940), *tests_of("server")],
-    "grammar": [Program("nibble_structure_worker", helper=True), *tests_of("server")],
+    "grammar": [Program("nibble_structure_worker", helper=True),
+                Program("nibble_grammar_tool", ("--tool", "{path}", "--table", "--outputs", "10"),
+                        "tests/serve/schema_suite.py", module="server"),
+                *tests_of("server")],
     "model": tests_of("backend/reference", "backend/cpu", "quantize"),
-    "text": [Program("nibble_template_tool", ("{path}", "5"), "template_test.py"),
-             Program("nibble_tokenizer_tool", ("{path}", "{cache}"), "tokenizer_test.py"),
+    "text": [Program("nibble_template_tool", ("{path}", "5"), "tools/oracle/template_test.py"),
+             Program("nibble_tokenizer_tool", ("{path}", "{cache}"),
+                     "tools/oracle/tokenizer_test.py"),
              *tests_of("server")],
 }
 
@@ -84,9 +88,10 @@ def sources_hash(tree, module, programs):
     data."""
     digest = hashlib.sha256(repr(programs).encode())
     judges = [module, *(program.module for program in programs if program.module)]
-    if any(program.script for program in programs):
-        for script in sorted((ROOT / "tools/oracle").glob("*.py")):
-            digest.update(script.read_bytes())
+    for folder in sorted({(ROOT / program.script).parent for program in programs
+                          if program.script}):
+        for file in sorted([*folder.glob("*.py"), *folder.glob("*.json")]):
+            digest.update(file.read_bytes())
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))
         beside = name.startswith("src/") and name.endswith("_test.cc") and \
