@@ -10,8 +10,8 @@
 #include <chrono>
 #include <thread>
 
+#include "base/planted_bug.h"
 #include "engine/engine_core.h"
-#include "engine/planted_bug.h"
 #include "engine/sample/constraint_chain.h"
 #include "model/forward.h"
 

@@ -1,8 +1,8 @@
 // Makes the batch of a pass from what the scheduler chose: tokens, positions, pages, snapshots.
 #include <algorithm>
 
+#include "base/planted_bug.h"
 #include "engine/engine_core.h"
-#include "engine/planted_bug.h"
 
 namespace nibble {
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/hash.h"
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 #include "engine/sample/constraint_chain.h"
 #include "model/forward.h"
 

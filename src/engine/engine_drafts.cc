@@ -2,8 +2,8 @@
 // or by the model's own layer (engine_model_drafts.cc). engine_tokens.cc has what becomes of them.
 #include <algorithm>
 
+#include "base/planted_bug.h"
 #include "engine/engine_core.h"
-#include "engine/planted_bug.h"
 #include "engine/sample/constraint_chain.h"
 
 namespace nibble {

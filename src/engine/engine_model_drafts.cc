@@ -2,8 +2,8 @@
 // not seem to pay, and the round that makes those of all sequences at once.
 #include <algorithm>
 
+#include "base/planted_bug.h"
 #include "engine/engine_core.h"
-#include "engine/planted_bug.h"
 
 namespace nibble {
 namespace {

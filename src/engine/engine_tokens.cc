@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "base/planted_bug.h"
 #include "engine/engine_core.h"
-#include "engine/planted_bug.h"
 #include "engine/sample/constraint_chain.h"
 
 namespace nibble {

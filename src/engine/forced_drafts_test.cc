@@ -48,6 +48,15 @@ class Refusing final : public Periodic {
   }
 };
 
+/// The same as Periodic, which forces the next token and half of the one after it.
+class PartlyForcing final : public Periodic {
+ public:
+  std::vector<int32_t> forced(size_t most) override {
+    if (most < 2) return {};
+    return {token(0), (token(1) + 1) % FakeBackend::kVocab};
+  }
+};
+
 struct Said {
   Tokens tokens;
   EngineCounters counters;
@@ -132,6 +141,15 @@ TEST(RepeatDrafts, TakeThePlaceOfThoseOfTheModel) {
   EXPECT_GT(repeats.right_by(Proposer::text), 120);
   EXPECT_LT(repeats.counters.passes, model.counters.passes / 2);
   EXPECT_GT(repeats.by(Proposer::model), 0);  // at first there is no repeat
+}
+
+/// The last forced token may be a part of a longer one, so another in its place is no
+/// contradiction.
+TEST(RepeatDrafts, TakeThePlaceOfForcedTokensButTheLast) {
+  const Said plain = said_under(std::make_unique<Periodic>(), Drafting::none);
+  const Said repeats = said_under(std::make_unique<PartlyForcing>(), Drafting::model, 1, 12);
+  EXPECT_EQ(repeats.tokens, plain.tokens);
+  EXPECT_GT(repeats.right_by(Proposer::text), 100);
 }
 
 /// However many of other sequences were wrong, a new one drafts at once.

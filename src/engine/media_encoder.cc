@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 
 namespace nibble {
 namespace {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "grammar/mask_threads.h"
 
 namespace nibble {
@@ -105,7 +106,8 @@ const MaskMaker::Mask& MaskMaker::mask(std::span<const int32_t> fed) {
 size_t MaskMaker::fitting(std::span<const int32_t> fed) {
   size_t count = 0;
   while (count < fed.size() && !matcher.IsTerminated() && matcher.AcceptToken(fed[count])) ++count;
-  if (count > 0) matcher.Rollback(static_cast<int>(count));
+  const size_t taken_back = planted(kBugLooksKeepOne) && count > 0 ? count - 1 : count;
+  if (taken_back > 0) matcher.Rollback(static_cast<int>(taken_back));
   return count;
 }
 

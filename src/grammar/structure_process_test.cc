@@ -22,9 +22,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+/// The worker beside this program, which has the same library, or else that of the build.
+std::string worker_program() {
+  const auto beside =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "nibble_structure_worker";
+  return std::filesystem::exists(beside) ? beside.string() : NIBBLE_STRUCTURE_WORKER;
+}
+
 std::unique_ptr<GrammarCompiler> with_worker(const GrammarLimits& limits = {}) {
   return std::make_unique<GrammarCompiler>(vocabulary, limits,
-                                           std::vector<std::string>{NIBBLE_STRUCTURE_WORKER});
+                                           std::vector<std::string>{worker_program()});
 }
 
 GrammarSource regex(std::string text) {

@@ -11,7 +11,7 @@ import changes  # noqa: E402
 import trial  # noqa: E402
 from changes import Change  # noqa: E402
 
-Program = collections.namedtuple("Program", ["target"])
+Program = collections.namedtuple("Program", ["target", "module"], defaults=[""])
 
 
 class MessageColumns(unittest.TestCase):
@@ -27,6 +27,11 @@ class MessageColumns(unittest.TestCase):
         self.assertEqual(self.silent("f(\"a, \\\" b\", c);"), ["f(" + "." * 9 + ", c);"])
         self.assertEqual(self.silent("n = 1'000'000 + m;"), ["n = 1'000'000 + m;"])
 
+    def test_functions_that_return_an_error(self):
+        text = "Error odd(int n) {\n}\nreturn odd(n + 1);\nreturn even(n);\nreturn far(n);"
+        self.assertEqual([columns != set() for columns in changes.message_columns(text, ["far"])],
+                         [True, False, True, False, True])
+
     def test_a_call_over_lines_ends_at_its_bracket(self):
         self.assertEqual(self.silent("  CHECK(a == b,\n        c);\n  d = e + f;"),
                          ["  " + "." * 13, "." * 10 + ";", "  d = e + f;"])
@@ -37,6 +42,24 @@ class ChangedColumns(unittest.TestCase):
         self.assertEqual(changes.changed_columns("a < b;", "a <= b;"), (3, 4))
         self.assertEqual(changes.changed_columns("a + b;", "a - b;"), (2, 3))
         self.assertEqual(changes.changed_columns("x", "yy"), (0, 1))
+
+
+class NeverCompiles(unittest.TestCase):
+    def test_knows_what_is_plainly_no_cpp(self):
+        for was, becomes in [
+                ("if (a) {", "/*if (a) {*/"), ("int32_t x = 3;", "int-1_t x = 3;"),
+                ("std::vector<int> x;", "std::vector<=int> x;"), ("f(*x);", "f(/x);"),
+                ("Type& x = y;", "Type| x = y;"), ("if (a <= b) f();", "if (a <== b) f();"),
+                ("if (a || b) f();", "(0==1) || b) f();"), ("++i;", "+/i;")]:
+            self.assertTrue(changes.never_compiles(was, becomes), becomes)
+
+    def test_leaves_what_may_compile(self):
+        for was, becomes in [
+                ("f(a);", "/*f(a);*/"), ("x = 32;", "x = 31;"), ("x = 0x1f;", "x = 0x0f;"),
+                ("if (a < b) f();", "if (a <= b) f();"), ("x = a << 2;", "x = a >> 2;"),
+                ("x = a & b;", "x = a | b;"), ("x = a * b;", "x = a / b;"),
+                ("return &a;", "return a;"), ("f(\"(\", a);", "f(\"\", a);")]:
+            self.assertFalse(changes.never_compiles(was, becomes), becomes)
 
 
 class Draws(unittest.TestCase):
@@ -86,6 +109,9 @@ class Trials(unittest.TestCase):
                             for name, seconds in (("Fast", 0.1), ("MemoryPlan", 2), ("Slow", 90)))
         order = trial.nearest_first([fast, near, hint], "src/x/memory_plan.cc", hint.name)
         self.assertEqual(order, [hint, near, fast])
+        beside = trial.Part(Program("u", "y"), "MemoryPlan.*", 0.05)
+        order = trial.nearest_first([beside, fast, near], "src/x/memory_plan.cc", None)
+        self.assertEqual(order, [near, fast, beside])
         self.assertEqual((fast.seconds_max, near.seconds_max, hint.seconds_max), (5, 20, 900))
 
     def test_the_score_leaves_out_what_is_marked(self):

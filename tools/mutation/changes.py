@@ -11,8 +11,9 @@ import io
 import re
 
 # Calls whose text is for people: changes inside their parentheses are not drawn.
-MESSAGE_CALLS = re.compile(
-    r"\b(CHECK|make_error|Error|log_\w+|log|static_assert|concat|refuse|unsupported|fail)\s*[({]")
+MESSAGE_CALLS = (r"CHECK", r"make_error", r"Error", r"log_\w+", r"log", r"static_assert", r"concat",
+                 r"refuse", r"unsupported", r"fail")
+ERROR_MAKER = re.compile(r"^(?:inline |static )?Error (\w+)\(", re.M)
 NEVER = re.compile(r"^\s*(//|#|namespace\b|using\b|static_assert|template\b|public:|private:|"
                    r"[\]})]+[;,]?\s*(//.*)?$)")
 
@@ -37,8 +38,11 @@ class Change:
         return "".join(lines)
 
 
-def message_columns(text):
-    """Per line, the set of columns that are a comment, a string or inside a message call."""
+def message_columns(text, makers=()):
+    """Per line, the set of columns that are a comment, a string or inside a message call: one of
+    MESSAGE_CALLS, or of `makers` or a function of this text that returns an Error."""
+    names = {*MESSAGE_CALLS, *makers, *ERROR_MAKER.findall(text)}
+    message_call = re.compile(rf"\b({'|'.join(sorted(names))})\s*[({{]")
     columns = [set() for _ in text.splitlines()]
     depth_end = None  # of parentheses at which the message call ends
     depth = 0
@@ -57,7 +61,7 @@ def message_columns(text):
                 at = end + 1
                 continue
             if depth_end is None:
-                call = MESSAGE_CALLS.match(line, at)
+                call = message_call.match(line, at)
                 if call and not (at and (line[at - 1].isalnum() or line[at - 1] in "_:.")):
                     depth_end = depth
                     columns[number].update(range(at, call.end()))
@@ -88,15 +92,45 @@ def changed_columns(was, becomes):
     return begin, max(end, begin + 1)
 
 
-def candidates(file, text):
-    """Every change that universalmutator makes to product text of a C++ file."""
+STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'')
+NO_TOKENS = re.compile(
+    r"[<>!=]==|!=\s*=|\(\s*,|[(,;]\s*[/%|^]|\+[/%]|[/%]\+|-[/%]|^[/%|^](?!\*|/)")
+
+
+def never_compiles(was, becomes):
+    """Says if a change is plainly no C++, by the form that clang-format gives code; to try it would
+    cost a compilation. Not every such change is found."""
+    begin, end = changed_columns(was, becomes)
+    if becomes[begin:begin + 1] == "=" and was[begin - 1:begin] in ("<", ">"):
+        begin -= 1  # `<` is part of what became `<=`
+    old, before, after = was[begin:end], was[begin - 1:begin], was[begin + 1:begin + 2]
+    removed = becomes.strip() == f"/*{was.strip()}*/"
+    plain = STRING.sub('""', was)
+    new = "" if removed else STRING.sub('""', becomes)
+    if any(plain.count(left) - plain.count(right) != new.count(left) - new.count(right)
+           for left, right in ("()", "[]", "{}")):
+        return True
+    if removed:
+        return False
+    if old[:1].isdigit() and re.search(r"(?<!\w)[A-Za-z_]\w*$", was[:begin]):
+        return True  # the number is part of a name
+    if old[:1] in ("<", ">") and before != " " and was[begin:begin + 2] not in ("<<", ">>", "->"):
+        return True  # a bracket of a template, and not an operator
+    if old[:1] in ("&", "*") and before not in (" ", "(", "!", "") and after == " ":
+        return True  # of a type
+    return bool(NO_TOKENS.search(new.strip()) and not NO_TOKENS.search(plain.strip()))
+
+
+def candidates(file, text, makers=()):
+    """Every change that universalmutator makes to product text of a C++ file; `makers` as in
+    message_columns."""
     from universalmutator import mutator
     with contextlib.redirect_stdout(io.StringIO()):
         made = mutator.mutants_regexp(
             text.splitlines(keepends=True), ignorePatterns=[], ignoreStringOnly=True,
             ruleFiles=["universal.rules", "c_like.rules", "cpp.rules"])
     lines = text.splitlines()
-    silent = message_columns(text)
+    silent = message_columns(text, makers)
     found = {}
     for number, mutant, *_ in made:
         was, becomes = lines[number - 1], mutant.rstrip("\n")
@@ -106,7 +140,8 @@ def candidates(file, text):
         if becomes.strip() == f"/*{was.strip()}*/":
             begin = len(was) - len(was.lstrip())
             end = begin + 1
-        if all(column in silent[number - 1] for column in range(begin, end)):
+        if all(column in silent[number - 1] for column in range(begin, end)) or \
+                never_compiles(was, becomes):
             continue
         change = Change(file, number, was, becomes)
         found.setdefault((number, becomes), change)
@@ -194,6 +229,15 @@ class Score:
     killed: int = 0
     survived: int = 0
     marked: int = 0
+
+    @property
+    def counted(self):
+        return self.killed + self.survived + self.marked
+
+    def add(self, other):
+        self.killed += other.killed
+        self.survived += other.survived
+        self.marked += other.marked
 
     @property
     def percent(self):

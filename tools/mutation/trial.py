@@ -28,6 +28,7 @@ while read -r _ _ _ _ place _; do
   mount -o remount,bind,ro "$place" 2>/dev/null || true
 done < /proc/self/mountinfo
 mount -o remount,bind,rw "$scratch"
+mount -t proc proc /proc 2>/dev/null || true
 case "$scratch" in /tmp/*) ;; *) mount --bind "$scratch" /tmp ;; esac
 cd "$scratch"
 exec "$@"
@@ -99,7 +100,7 @@ class Part:
 
     @property
     def name(self):
-        return f"{self.program.target} {self.suite}".strip()
+        return f"{self.program.target} {self.suite or ' '.join(self.program.arguments)}"
 
     def command(self, paths):
         words = self.program.command(paths[self.program.target])
@@ -124,33 +125,41 @@ def parts_of(programs, paths):
     return parts
 
 
-def measure(parts, paths, scratch, confine):
-    """Times each part of the right program. Returns those that fail, which can judge nothing."""
-    failing = []
-    for part in parts:
-        good, part.seconds = run(part.command(paths), scratch, 600, confine)
-        if not good:
-            failing.append(part)
-    return failing
+def measure(parts, paths, scratch, confine, pool):
+    """Times each part of the right programs, several at once. Returns those that fail twice, which
+    can judge nothing."""
+    def fails(numbered):
+        number, part = numbered
+        for _ in range(2):
+            good, part.seconds = run(part.command(paths), scratch / str(number), 600, confine)
+            if good:
+                return False
+        return True
+    failing = list(pool.map(fails, enumerate(parts)))
+    return [part for part, bad in zip(parts, failing) if bad]
 
 
 def nearest_first(parts, file, hint):
-    """Those likely to see a change of `file` first: the one that saw it before, then by name."""
+    """Those likely to see a change of `file` first: the one that saw it before, then by name, then
+    the quickest; tests of other modules last."""
     stem = pathlib.Path(file).stem.replace("_", "").lower()
 
     def distance(part):
         name = part.name.lower()
-        return part.name != hint, stem not in name, part.seconds
+        return part.name != hint, part.program.module != "", stem not in name, part.seconds
     return sorted(parts, key=distance)
 
 
-def seen_by(parts, paths, scratch, confine):
-    """The first part that fails twice with the changed programs, or None."""
-    for part in parts:
-        command = part.command(paths)
-        if run(command, scratch, part.seconds_max, confine)[0]:
-            continue
-        again, _ = run(command, scratch, part.seconds_max, confine)
-        if not again:
-            return part
-    return None
+class OutOfTime(Exception):
+    """The deadline came before anything was decided."""
+
+
+def seen_by(parts, paths, scratch, confine, deadline=float("inf")):
+    """The first part that fails twice with the changed programs, or None. OutOfTime."""
+    def fails(part):
+        left = deadline - time.monotonic()
+        good, _ = run(part.command(paths), scratch, max(0.0, min(part.seconds_max, left)), confine)
+        if not good and time.monotonic() >= deadline:
+            raise OutOfTime
+        return not good
+    return next((part for part in parts if fails(part) and fails(part)), None)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 
 # Folders that a build of its own reads: programs, tests and their data.
-COPIED = ("CMakeLists.txt", "cmake/", "src/", "recipes/", "tests/", "pebble/", "bench/")
+COPIED = ("CMakeLists.txt", "LICENSE", "cmake/", "src/", "recipes/", "tests/", "pebble/", "bench/")
 
 
 class DoesNotBuild(Exception):
@@ -22,10 +22,14 @@ class DoesNotBuild(Exception):
 
 def copy_sources(root, tree):
     """Makes `tree` a copy of the sources under `root`; files that are the same keep their time."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            cwd=root, capture_output=True, check=True).stdout.decode()
-    wanted = {name for name in listed.split("\0")
-              if name.startswith(COPIED) and (root / name).is_file()}
+    if (root / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
+            capture_output=True, check=True).stdout.decode().split("\0")
+    else:  # an archive of the sources
+        listed = [str(path.relative_to(root)) for part in COPIED
+                  for path in [root / part, *(root / part).rglob("*")]]
+    wanted = {name for name in listed if name.startswith(COPIED) and (root / name).is_file()}
     for name in wanted:
         source, copy = root / name, tree / name
         if copy.is_file() and copy.stat().st_size == source.stat().st_size and \
@@ -63,9 +67,13 @@ class Workshop:
         self._links = {}
         self._compiles = None
 
-    def make(self, targets):
-        subprocess.run(["ninja", "-j2", *targets], cwd=self.build, check=True,
-                       stdout=subprocess.DEVNULL)
+    def make(self, targets, jobs):
+        """Builds what of the targets does build, and prints what the compiler says of the rest."""
+        done = subprocess.run(["ninja", "-k0", f"-j{jobs}", *dict.fromkeys(targets)],
+                              cwd=self.build, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print("\n".join(line[:300] for line in done.stdout.splitlines()
+                            if "error:" in line or line.startswith("FAILED:"))[:8000], flush=True)
 
     def compiles(self, file):
         return file in self._commands()
@@ -102,15 +110,16 @@ class Workshop:
             word = command[i]
             if word in ("-MF", "-MT", "-o"):
                 i += 1
-            elif word not in ("-MD", "-c", original):
+            elif word not in ("-MD", "-c", original) and not re.match(r"-W[^,]*$", word):
                 words.append(word)
             i += 1
         if "ccache" in " ".join(words[:6]):  # thousands of changes need not be kept
             words = words[next(i for i, word in enumerate(words) if word.endswith("ccache")) + 1:]
         words[1:1] = ["-I", str(folder / "changed/src")]
         words += [f"-D{name}" for name in defines]
-        words += [f"-fmacro-prefix-map={folder / 'changed'}={self.tree}", "-w", "-c", source,
-                  "-o", str(made)]
+        # A function that ends without its value is refused, as what it does is chance.
+        words += [f"-fmacro-prefix-map={folder / 'changed'}={self.tree}", "-Werror=return-type",
+                  "-fmax-errors=1", "-c", source, "-o", str(made)]
         self._run(words, self.build)
         return made
 
@@ -157,7 +166,10 @@ class Workshop:
 
     @staticmethod
     def _run(words, folder):
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True,
-                              env={**os.environ, "CCACHE_DISABLE": "1"}, check=False, timeout=300)
+        try:
+            done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300,
+                                  env={**os.environ, "CCACHE_DISABLE": "1"}, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise DoesNotBuild("the compiler takes more than 300 s") from late
         if done.returncode != 0:
             raise DoesNotBuild((done.stderr or done.stdout)[:300])

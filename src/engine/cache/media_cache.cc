@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 
 namespace nibble {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "engine/cache/prefix_tree.h"
-#include "engine/planted_bug.h"
 
 namespace nibble {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "engine/cache/prefix_tree.h"
-#include "engine/planted_bug.h"
 
 namespace nibble {
 namespace {

@@ -1,8 +1,8 @@
 // Eviction and the host tier. What leaves the device goes to host memory if there is room or
 // something of less value; host copies of what is on the device go first.
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "engine/cache/prefix_tree.h"
-#include "engine/planted_bug.h"
 
 namespace nibble {
 

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 
 namespace nibble {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/planted_bug.h"
 #include "engine/cache/snapshot_plan.h"
-#include "engine/planted_bug.h"
 
 namespace nibble {
 namespace {

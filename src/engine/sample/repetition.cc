@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 
 namespace nibble {
 

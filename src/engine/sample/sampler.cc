@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 #include "engine/sample/counter_random.h"
 #include "engine/sample/token_bits.h"
 

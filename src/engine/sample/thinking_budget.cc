@@ -2,7 +2,7 @@
 #include "engine/sample/thinking_budget.h"
 
 #include "base/check.h"
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 #include "engine/sample/token_bits.h"
 
 namespace nibble {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/planted_bug.h"
 #include "engine/cache/kv_pool.h"
-#include "engine/planted_bug.h"
 
 namespace nibble {
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 
 namespace nibble {
 

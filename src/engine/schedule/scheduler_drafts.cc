@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/planted_bug.h"
+#include "base/planted_bug.h"
 #include "engine/schedule/scheduler.h"
 
 namespace nibble {

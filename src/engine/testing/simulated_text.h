@@ -5,14 +5,41 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/concat.h"
 #include "engine/engine_core.h"
 #include "engine/testing/fake_grammar.h"
+#include "engine/testing/real_grammar.h"
 #include "engine/testing/simulation_media.h"
 
 namespace nibble {
+
+/// A place in a text under a grammar of either kind.
+class GrammarPlace {
+ public:
+  explicit GrammarPlace(FakeGrammar::Place place) : place_(place) {}
+  explicit GrammarPlace(RealGrammar place) : place_(std::move(place)) {}
+
+  void add(int32_t token) {
+    std::visit([&](auto& place) { place.add(token); }, place_);
+  }
+  std::optional<int32_t> only() const {
+    return std::visit([](const auto& place) { return place.only(); }, place_);
+  }
+  bool may_follow(int32_t token) const {
+    return std::visit([&](const auto& place) { return place.may_follow(token); }, place_);
+  }
+  std::vector<uint32_t> mask() const {
+    return std::visit([](const auto& place) { return place.mask(); }, place_);
+  }
+  bool is_real() const { return std::holds_alternative<RealGrammar>(place_); }
+
+ private:
+  std::variant<FakeGrammar::Place, RealGrammar> place_;
+};
 
 struct SimulatedText {
   /// The text of a prompt.
@@ -26,9 +53,9 @@ struct SimulatedText {
 
   std::shared_ptr<const RequestValues> values;
   FakeBackend::Prefix prefix;
-  FakeBackend::DraftPrefix layer;             // the prefix that the layer that drafts has
-  std::optional<FakeGrammar::Place> grammar;  // absent: every token may follow
-  std::vector<int32_t> tokens;                // generated ones
+  FakeBackend::DraftPrefix layer;       // the prefix that the layer that drafts has
+  std::optional<GrammarPlace> grammar;  // absent: every token may follow
+  std::vector<int32_t> tokens;          // generated ones
 
   void add(int32_t token) {
     layer.add(prefix.state(), values->generated_entry(token, tokens.size()),

@@ -2,7 +2,6 @@
 #include "engine/testing/simulation.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <random>
 
@@ -49,6 +48,7 @@ class Life {
   std::vector<int32_t> random_tokens(int count);
   SequenceRequest random_request();
   void submit();
+  void constrain(SequenceRequest& request, Client& client);
   void cancel_one();
   void cancel(std::map<uint64_t, Client>::iterator chosen);
   void step();
@@ -194,19 +194,28 @@ void Life::submit() {
     add_to_text(client, token);
     if (client.text_size == kPageTokens && only_others_have(client)) ++counts_.apart_by_salt;
   }
-  if (chance(0.3)) {
-    const uint64_t key = random_() / 2;
-    client.text.grammar = FakeGrammar::Place(key);
-    // A prompt that sits out for a mask needs no rows, which drafts may have then.
-    request.constraint = std::make_unique<FakeGrammar>(key, settings_.pools.replay_rows > 0
-                                                                ? FakeGrammar::Masks::in_time
-                                                                : FakeGrammar::Masks::late);
-  }
+  if (chance(0.3)) constrain(request, client);
   const auto placed = clients_.emplace(request.id, std::move(client)).first;
   core_->submit(std::move(request));
   if (!chance(0.02)) return;
   ++counts_.cancelled_at_once;
   cancel(placed);
+}
+
+void Life::constrain(SequenceRequest& request, Client& client) {
+  if (chance(0.25)) {
+    const RealGrammar grammar(pick(0, RealGrammar::kCount - 1));
+    client.text.grammar = GrammarPlace(grammar);
+    request.constraint = grammar.constraint();
+    request.stop_ids = client.request.stop_ids = {RealGrammar::kEnd};
+    return;
+  }
+  const uint64_t key = random_() / 2;
+  client.text.grammar = GrammarPlace(FakeGrammar::Place(key));
+  // A prompt that sits out for a mask needs no rows, which drafts may have then.
+  request.constraint = std::make_unique<FakeGrammar>(key, settings_.pools.replay_rows > 0
+                                                              ? FakeGrammar::Masks::in_time
+                                                              : FakeGrammar::Masks::late);
 }
 
 /// The last one with this prompt, if its salt is the same too.
@@ -278,6 +287,7 @@ void Life::take(const NewTokens& fresh) {
     if (token != expected)
       return fail(concat("sequence ", fresh.id, " token ", client.text.tokens.size(), ": expected ",
                          expected, ", found ", token));
+    if (client.text.grammar && client.text.grammar->is_real()) ++counts_.real_masked;
     client.text.add(token);
     if (settings_.cache == CacheMode::fast) add_to_text(client, token);
   }
@@ -405,6 +415,7 @@ void Life::check_drafts(const Texts& before) {
     if (drafts.after != std::ssize(text.tokens)) continue;
     const std::string fault = text.fault_of(drafts, model_);
     if (!fault.empty()) return fail(concat("sequence ", id, " ", fault));
+    if (text.grammar && text.grammar->is_real()) counts_.real_drafts += std::ssize(drafts.tokens);
     if (drafts.by == Proposer::model) counts_.model_drafts += std::ssize(drafts.tokens);
   }
 }

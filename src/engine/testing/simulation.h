@@ -1,8 +1,8 @@
 // Simulation of the serving loop: one seed is one random life of an engine over the fake model:
 // arrivals, shared prefixes, tenants' salts, twins, conversations, cancellations, deadlines,
-// preemptions, evictions, tier moves, failing allocations, drafts right and wrong, images and
-// videos, NaN, in virtual time. Every token is compared with the model's own continuation of the
-// same prefix, computed without pages, slots or batches.
+// preemptions, evictions, tier moves, failing allocations, drafts right and wrong, grammars, images
+// and videos, NaN, in virtual time. Every token is compared with what the model itself says after
+// the same prefix, computed without pages, slots or batches.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,8 @@ struct SimulationCounts {
   int64_t repeated_drafts = 0;        // from the text, in place of the model's
   int64_t forced_drafts = 0;          // tokens that a grammar forced
   int64_t drafts_refused = 0;         // tokens that a grammar did not let through
+  int64_t real_masked = 0;            // tokens under a compiled grammar
+  int64_t real_drafts = 0;            // for texts under one
   int64_t drafts_right = 0;
   int64_t drafts_wrong = 0;
   int64_t sampled_here = 0;            // rows whose token the host chose, and

@@ -20,6 +20,7 @@ void SimulationCounts::add(const SimulationCounts& o) {
   model_drafts += o.model_drafts, forced_drafts += o.forced_drafts;
   repeated_drafts += o.repeated_drafts;
   drafts_refused += o.drafts_refused;
+  real_masked += o.real_masked, real_drafts += o.real_drafts;
   drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
   sampled_here += o.sampled_here, sampled_there += o.sampled_there;
   passes_ahead += o.passes_ahead, passes_ahead_of_drafts += o.passes_ahead_of_drafts;
@@ -45,9 +46,10 @@ std::string SimulationCounts::text() const {
       apart_by_salt, "\npasses with drafts and a prompt ", drafts_beside_prompts,
       "\ndrafts by the model ", model_drafts, "\ndrafts by repeats in their place ",
       repeated_drafts, "\ndrafts by a grammar ", forced_drafts, "\ndrafts refused by a grammar ",
-      drafts_refused, "\ndrafts right ", drafts_right, "\ndrafts wrong ", drafts_wrong,
-      "\ntokens chosen on the host ", sampled_here, "\ntokens chosen by the backend ",
-      sampled_there, "\npasses begun ahead ", passes_ahead,
+      drafts_refused, "\ntokens under a compiled grammar ", real_masked,
+      "\ndrafts under a compiled grammar ", real_drafts, "\ndrafts right ", drafts_right,
+      "\ndrafts wrong ", drafts_wrong, "\ntokens chosen on the host ", sampled_here,
+      "\ntokens chosen by the backend ", sampled_there, "\npasses begun ahead ", passes_ahead,
       "\nof those, where others were drafted ", passes_ahead_of_drafts, "\nrows in vain ",
       rows_in_vain, "\nmasks too late for a pass ahead ", masks_late, "\nmedia encoded ",
       media_encoded, "\nmedia found encoded ", media_found, "\nmedia evicted ", media_evicted,
@@ -83,6 +85,8 @@ std::string SimulationCounts::too_rare() const {
   need("drafts by repeats", repeated_drafts, 10);
   need("drafts by a grammar", forced_drafts, 1);
   need("drafts refused by a grammar", drafts_refused, 1);
+  need("tokens under a compiled grammar", real_masked, 1);
+  need("drafts under a compiled grammar", real_drafts, 1);
   need("right drafts", drafts_right, 1);
   need("wrong drafts", drafts_wrong, 1);
   need("tokens chosen on the host", sampled_here, 1);

@@ -44,6 +44,7 @@ enum PlantedBug : int {
   kBugRollbackKeepsRuns = 34,     // repetition: a rollback forgets to shorten the runs
   kBugChainForgetsOne = 35,       // a rollback of a chain misses its last member
   kBugBudgetMissesDrafts = 36,    // thinking: the mask does not see drafted tokens
+  kBugLooksKeepOne = 37,          // a look at drafts leaves one of them in the grammar's matcher
   // engine core: 40-69
   kBugSnapshotOffGrid = 40,        // a snapshot is labelled with a place between pages
   kBugAdmissionLeaksHit = 41,      // failed admission keeps the pages of its prefix hit

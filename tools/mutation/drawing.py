@@ -1,0 +1,258 @@
+"""Draws of mutants of modules: trials of many at once, their results, their scores.
+
+changes.py makes the mutants, workshop.py builds them, trial.py runs tests over them.
+"""
+
+import enum
+import hashlib
+import json
+import shutil
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import changes
+import trial
+from programs import ROOT, product_files, programs_of, sources_hash
+from workshop import DoesNotBuild, put
+
+WORK = ROOT / "build/mutate"
+KEYS = ("file", "was", "becomes")
+COUNTED = ("killed", "survived", "marked")
+
+
+def marked_equivalent():
+    file = ROOT / "tests/mutation/equivalent.txt"
+    blocks = changes.parse_blocks(file.read_text(), file.name, (*KEYS, "reason"))
+    return {tuple(block[key] for key in KEYS) for block in blocks}
+
+
+class Results:
+    """The outcome of each mutant, kept by a hash of its text and of all sources of the tests."""
+
+    def __init__(self, file):
+        self.file, self.known, self.hints = file, {}, {}
+        self.lock = threading.Lock()
+        if file.exists():
+            for line in file.read_text().splitlines():
+                entry = json.loads(line)
+                self.known[entry["key"]] = entry
+                if entry["outcome"] == "killed":
+                    self.hints[entry["mutant"]] = entry["by"]
+
+    def add(self, entry):
+        with self.lock, self.file.open("a") as out:
+            out.write(json.dumps(entry) + "\n")
+
+
+class Links(dict):
+    """{target: its program with changed objects}, each linked when it is asked for."""
+
+    def __init__(self, shop, files, made, folder):
+        super().__init__()
+        self.link = lambda target: shop.link(target, files, made, folder)
+
+    def __missing__(self, target):
+        self[target] = self.link(target)
+        return self[target]
+
+
+def candidates_of(name, file, makers):
+    return changes.candidates(name, file.read_text(), makers)
+
+
+class Judges(enum.Enum):
+    all = 0
+    own = 1  # the tests of other modules judge nothing
+
+
+class Draw:
+    """The draw of one module, and what is known of its mutants."""
+
+    def __init__(self, module, shop, confine, judges=Judges.all):
+        self.module, self.shop, self.confine = module, shop, confine
+        self.name = module.replace("/", "_")
+        self.programs = [program for program in programs_of(module)
+                         if judges == Judges.all or not program.module]
+        self.equivalent = marked_equivalent()
+        self.results = Results(WORK / f"{self.name}.jsonl")
+        # A build without CUDA compiles what of that backend needs none.
+        self.files = {name: sources for name, sources in product_files(shop.tree, module).items()
+                      if all(map(shop.compiles, sources))}
+        self.hash = sources_hash(shop.tree, module, self.programs)
+        self.parts = []
+        self.drawn = []    # all mutants, in the order of the draw
+        self.entries = {}  # place in the draw -> entry; None: undecided when time was up
+        self.next = self.busy = 0
+
+    def paths(self):
+        return {program.target: self.shop.build / "src" / (program.module or self.module) /
+                program.target for program in self.programs}
+
+    def find_parts(self):
+        """Lists the pieces of the tests. Returns what an earlier run knows of their times."""
+        self.parts = trial.parts_of([p for p in self.programs if not p.helper], self.paths())
+        kept = WORK / f"{self.name}-seconds.json"
+        known = json.loads(kept.read_text()) if kept.exists() else {}
+        return known["parts"] if known.get("hash") == self.hash else {}
+
+    def take_times(self, timed):
+        """Keeps the times {part: (seconds, fails)}; parts that fail judge nothing."""
+        known = {part.name: timed[part.name] for part in self.parts}
+        (WORK / f"{self.name}-seconds.json").write_text(
+            json.dumps({"hash": self.hash, "parts": known}, indent=1))
+        for part in self.parts:
+            part.seconds, fails = known[part.name]
+            if fails:
+                print(f"{part.name} fails without any change, and judges nothing", flush=True)
+        self.parts = [part for part in self.parts if not known[part.name][1]]
+
+    def find_candidates(self, seed, pool):
+        names = list(self.files)
+        makers = {maker for header in (self.shop.tree / "src").rglob("*.h")
+                  for maker in changes.ERROR_MAKER.findall(header.read_text())}
+        made = pool.map(candidates_of, names, [self.shop.tree / name for name in names],
+                        [makers] * len(names))
+        self.drawn = changes.draw([change for some in made for change in some], seed)
+
+    def wants(self, count):
+        """Says if another mutant should begin."""
+        decided = sum(entry is None or entry["outcome"] in COUNTED
+                      for entry in self.entries.values())
+        return decided + self.busy < count and self.next < len(self.drawn)
+
+    def judge(self, change, folder, deadline):
+        """Tries one mutant: does_not_build, same_object, marked, killed or survived. None: there
+        was no time to decide it."""
+        text = change.apply((self.shop.tree / change.file).read_text())
+        mutant = json.dumps(change.identity())
+        key = hashlib.sha256((self.hash + change.file + text).encode()).hexdigest()
+        if key in self.results.known:
+            entry = dict(self.results.known[key])
+        else:
+            entry = {"key": key, "mutant": mutant, "by": "", "line": change.line}
+            begin = time.monotonic()
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            try:
+                entry["outcome"], entry["by"] = self.build_and_run(change, text, folder, mutant,
+                                                                   deadline)
+            except trial.OutOfTime:
+                return None
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            entry["seconds"] = round(time.monotonic() - begin, 1)
+            self.results.add(entry)
+        if entry["outcome"] == "survived" and change.identity() in self.equivalent:
+            entry["outcome"] = "marked"
+        return entry
+
+    def build_and_run(self, change, text, folder, mutant, deadline):
+        if time.monotonic() >= deadline:
+            raise trial.OutOfTime
+        try:
+            put(folder, change.file, text)
+            files = self.files[change.file]
+            made = [self.shop.compile(file, folder, text if file == change.file else None)
+                    for file in files]
+            if all(map(self.shop.same_object, files, made)):
+                return "same_object", ""
+            # The tests of other modules are linked when the module's own saw nothing.
+            paths = Links(self.shop, files, made, folder)
+            for program in self.programs:
+                if not program.module:
+                    _ = paths[program.target]
+        except DoesNotBuild:
+            return "does_not_build", ""
+        order = trial.nearest_first(self.parts, change.file, self.results.hints.get(mutant))
+        by = trial.seen_by(order, paths, folder / "scratch", self.confine, deadline)
+        return ("killed", by.name) if by else ("survived", "")
+
+
+def prepare(draws, seed, jobs):
+    """Finds the mutants, builds what judges them and times it. Returns the draws whose programs
+    build and prints the others."""
+    with ProcessPoolExecutor(jobs) as pool:
+        for draw in draws:
+            draw.find_candidates(seed, pool)
+    shop = draws[0].shop
+    shop.make([program.target for draw in draws for program in draw.programs], jobs)
+    ready = [draw for draw in draws if all(path.exists() for path in draw.paths().values())]
+    for draw in draws:
+        if draw not in ready:
+            print(f"{draw.module}: its tests do not build without any change; it is left out")
+    timed, fresh, paths = {}, {}, {}
+    for draw in ready:
+        timed.update(draw.find_parts())
+    for draw in ready:
+        fresh.update({part.name: part for part in draw.parts if part.name not in timed})
+        paths.update(draw.paths())
+    with ThreadPoolExecutor(jobs) as pool:
+        failing = trial.measure(list(fresh.values()), paths, WORK / "right", draws[0].confine, pool)
+    timed.update({name: (part.seconds, part in failing) for name, part in fresh.items()})
+    for draw in ready:
+        draw.take_times(timed)
+    return ready
+
+
+def run(draws, count, jobs, deadline):
+    """Judges the first `count` mutants that count of each draw, `jobs` at once, in the order of the
+    draws."""
+    turn = threading.Condition()
+
+    def take():
+        with turn:
+            while True:
+                for draw in draws:
+                    if draw.wants(count):
+                        draw.busy += 1
+                        draw.next += 1
+                        return draw, draw.next - 1
+                if not any(draw.busy for draw in draws):
+                    return None
+                turn.wait()
+
+    def work(worker):
+        while (taken := take()) is not None:
+            draw, place = taken
+            entry = None
+            try:
+                entry = draw.judge(draw.drawn[place], WORK / f"worker{worker}", deadline)
+            finally:
+                with turn:
+                    draw.busy -= 1
+                    draw.entries[place] = entry
+                    turn.notify_all()
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(work, range(jobs)))
+
+
+def report(draw, seed, count, seconds):
+    """Prints and keeps the survivors of a draw and its score. Returns the score."""
+    score = changes.Score()
+    left = {"does_not_build": 0, "same_object": 0}
+    lines, undecided = [], 0
+    for place in sorted(draw.entries):
+        change, entry = draw.drawn[place], draw.entries[place]
+        if score.counted == count:
+            break
+        if entry is None:
+            undecided += 1
+            continue
+        outcome = entry["outcome"]
+        if outcome in left:
+            left[outcome] += 1
+            continue
+        setattr(score, outcome, getattr(score, outcome) + 1)
+        if outcome == "survived":
+            lines.append(f"survived  {change.file}:{change.line}\n  was      {change.was.strip()}\n"
+                         f"  becomes  {change.becomes.strip()}")
+    lines.append(f"{draw.module}: {score.killed} of {score.killed + score.survived} killed, "
+                 f"{score.percent:.1f} %; {score.marked} marked equivalent; left out: "
+                 f"{left['does_not_build']} do not build, {left['same_object']} give the same "
+                 f"object; seed {seed}, {seconds:.0f} s" +
+                 (f"; {undecided} undecided, run it again" if undecided else ""))
+    text = "\n".join(lines)
+    print(text, flush=True)
+    (WORK / f"{draw.name}-{seed}.txt").write_text(text + "\n")
+    return score

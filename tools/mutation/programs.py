@@ -1,0 +1,101 @@
+"""The test programs of a module and its product files that are drawn from, and their hash."""
+
+import dataclasses
+import hashlib
+import pathlib
+import re
+import sys
+
+import changes
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NOT_DRAWN = re.compile(r"(_test|_fuzz|_tool|_data|_main|simulation)\.cc$|/absent\.cc$|/testing/")
+INCLUDERS_MAX = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A target that is run, or given to a script of this checkout. Without arguments: gtest."""
+    target: str
+    arguments: tuple = ()
+    script: str = ""
+    helper: bool = False  # is not run itself: a test program beside it starts it
+    module: str = ""      # whose tests these are, if of another module than the judged one
+
+    def command(self, path):
+        """With the built target's path; the oracles' caches are read, never written."""
+        words = [word.format(path=path, cache=ROOT / "build/cache") for word in self.arguments]
+        if not self.script:
+            return [str(path), *words]
+        return [sys.executable, str(ROOT / self.script), *words]
+
+
+def simulation(first, seeds):
+    return Program("nibble_engine_simulation",
+                   ("--first", str(first), "--seeds", str(seeds), "--steps", "300",
+                    "--threads", "1"))
+
+
+def target_of(module):
+    return f"nibble_{module.replace('/', '_')}_test"
+
+
+def tests_of(*modules):
+    return [Program(target_of(module), module=module) for module in modules]
+
+
+# Programs beside a module's own unit tests: helpers of those, simulations, oracles, and the tests
+# of modules that use this one, which judge last. The first lives of the simulation see most of what
+# all of them see.
+MORE_PROGRAMS = {
+    "checkpoint": tests_of("model", "quantize"),
+    "engine": [simulation(1, 60), simulation(61, 940), *tests_of("server")],
+    "grammar": [Program("nibble_structure_worker", helper=True),
+                Program("nibble_grammar_tool", ("--tool", "{path}", "--table", "--outputs", "10"),
+                        "tests/serve/schema_suite.py", module="server"),
+                *tests_of("server")],
+    "model": tests_of("backend/reference", "backend/cpu", "quantize"),
+    "text": [Program("nibble_template_tool", ("{path}", "5"), "tools/oracle/template_test.py"),
+             Program("nibble_tokenizer_tool", ("{path}", "{cache}"),
+                     "tools/oracle/tokenizer_test.py"),
+             *tests_of("server")],
+}
+
+
+def programs_of(module):
+    return [Program(target_of(module)), *MORE_PROGRAMS.get(module, [])]
+
+
+def product_files(tree, module):
+    """{file: the .cc files to compile when it changes}: sources, and .inl of a few of them."""
+    texts = {str(path.relative_to(tree / "src")): path.read_text()
+             for path in (tree / "src").rglob("*") if path.suffix in (".cc", ".h", ".inl")}
+    included_by = changes.includers(texts)
+    files = {}
+    for name in sorted(texts):
+        if not name.startswith(module + "/") or NOT_DRAWN.search(name):
+            continue
+        if name.endswith(".cc"):
+            files["src/" + name] = ["src/" + name]
+        elif ".inl" in name and 0 < len(included_by[name]) <= INCLUDERS_MAX and not any(
+                NOT_DRAWN.search(source) for source in included_by[name]):
+            files["src/" + name] = ["src/" + source for source in sorted(included_by[name])]
+    return files
+
+
+def sources_hash(tree, module, programs):
+    """A hash of everything that may decide a result: all C++ below, the module and its tests'
+    data."""
+    digest = hashlib.sha256(repr(programs).encode())
+    judges = [module, *(program.module for program in programs if program.module)]
+    for folder in sorted({(ROOT / program.script).parent for program in programs
+                          if program.script}):
+        for file in sorted([*folder.glob("*.py"), *folder.glob("*.json")]):
+            digest.update(file.read_bytes())
+    for path in sorted(tree.rglob("*")):
+        name = str(path.relative_to(tree))
+        beside = name.startswith("src/") and name.endswith("_test.cc") and \
+            not name.startswith(tuple(f"src/{judge}/" for judge in judges))
+        if path.is_file() and not beside and name.startswith(("src/", "tests/golden/", "cmake/")):
+            digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()
