@@ -459,42 +459,15 @@ void Life::drain() {
 }
 
 void Life::collect_counts() {
-  const EngineCounters& engine = core_->counters();
-  const PrefixCounters& cache = core_->memory().cache().counters();
-  counts_.seeds += 1;
+  counts_.add(*core_);
   counts_.steps += step_;
-  counts_.swaps += engine.swaps_in;
-  counts_.recomputes += engine.recomputes;
-  counts_.not_finite += engine.not_finite;
-  counts_.deadlines += engine.expired;
-  counts_.cache_hits += cache.hits;
-  counts_.hit_tokens += cache.hit_tokens;
-  counts_.page_evictions += cache.pages_evicted;
-  counts_.snapshot_evictions += cache.snapshots_evicted;
-  counts_.tier_stores += cache.pages_stored + cache.states_stored;
-  counts_.tier_loads += cache.pages_loaded + cache.states_loaded;
   counts_.allocation_failures += failures_;
-  counts_.drafts_right += engine.drafts_right;
-  counts_.drafts_wrong += engine.drafted - engine.drafts_right;
-  constexpr auto kGrammar = static_cast<size_t>(Proposer::grammar);
   if (settings_.model_drafts > 0)
-    counts_.repeated_drafts += engine.drafted_by[static_cast<size_t>(Proposer::text)];
-  counts_.forced_drafts += engine.drafted_by[kGrammar];
-  counts_.drafts_refused += engine.drafts_refused;
-  if (engine.right_by[kGrammar] != engine.drafted_by[kGrammar]) fail("a forced draft was wrong");
-  counts_.sampled_here += engine.sampled_here;
-  counts_.sampled_there += engine.sampled_there;
-  counts_.passes_ahead += engine.passes_ahead;
-  if (engine.drafted > 0) counts_.passes_ahead_of_drafts += engine.passes_ahead;
-  counts_.rows_in_vain += engine.rows_in_vain;
-  counts_.masks_late += engine.masks_late;
-  const MediaCounters media = core_->media_counters();
-  counts_.media_encoded += media.encoded;
-  counts_.media_found += media.found;
-  counts_.media_evicted += media.evicted;
-  counts_.media_restored += media.restored;
-  counts_.media_abandoned += media.abandoned;
+    counts_.repeated_drafts += core_->counters().drafted_by[static_cast<size_t>(Proposer::text)];
   counts_.media_apart += readers_.apart();
+  constexpr auto kGrammar = static_cast<size_t>(Proposer::grammar);
+  if (core_->counters().right_by[kGrammar] != core_->counters().drafted_by[kGrammar])
+    fail("a forced draft was wrong");
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 namespace nibble {
 
+class EngineCore;
+
 /// Counts of what happened in one or many simulated lives.
 struct SimulationCounts {
   int64_t seeds = 0;
@@ -58,6 +60,8 @@ struct SimulationCounts {
   int64_t media_apart = 0;      // that a further salt read
 
   void add(const SimulationCounts& other);
+  /// Adds what an engine counted in its life.
+  void add(const EngineCore& life);
   /// One line per count.
   std::string text() const;
   /// Names of what happened less than once in ten seeds (NaN, deadlines: in a hundred).

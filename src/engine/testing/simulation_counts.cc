@@ -1,5 +1,6 @@
 // Sums of what happened in the lives of the simulation, their text, and if it was often enough.
 #include "base/concat.h"
+#include "engine/engine_core.h"
 #include "engine/testing/simulation.h"
 
 namespace nibble {
@@ -29,6 +30,38 @@ void SimulationCounts::add(const SimulationCounts& o) {
   media_encoded += o.media_encoded, media_found += o.media_found;
   media_evicted += o.media_evicted, media_restored += o.media_restored;
   media_abandoned += o.media_abandoned, media_apart += o.media_apart;
+}
+
+void SimulationCounts::add(const EngineCore& life) {
+  const EngineCounters& engine = life.counters();
+  const PrefixCounters& cache = life.memory().cache().counters();
+  const MediaCounters media = life.media_counters();
+  seeds += 1;
+  swaps += engine.swaps_in;
+  recomputes += engine.recomputes;
+  not_finite += engine.not_finite;
+  deadlines += engine.expired;
+  cache_hits += cache.hits;
+  hit_tokens += cache.hit_tokens;
+  page_evictions += cache.pages_evicted;
+  snapshot_evictions += cache.snapshots_evicted;
+  tier_stores += cache.pages_stored + cache.states_stored;
+  tier_loads += cache.pages_loaded + cache.states_loaded;
+  drafts_right += engine.drafts_right;
+  drafts_wrong += engine.drafted - engine.drafts_right;
+  forced_drafts += engine.drafted_by[static_cast<size_t>(Proposer::grammar)];
+  drafts_refused += engine.drafts_refused;
+  sampled_here += engine.sampled_here;
+  sampled_there += engine.sampled_there;
+  passes_ahead += engine.passes_ahead;
+  if (engine.drafted > 0) passes_ahead_of_drafts += engine.passes_ahead;
+  rows_in_vain += engine.rows_in_vain;
+  masks_late += engine.masks_late;
+  media_encoded += media.encoded;
+  media_found += media.found;
+  media_evicted += media.evicted;
+  media_restored += media.restored;
+  media_abandoned += media.abandoned;
 }
 
 std::string SimulationCounts::text() const {
