@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/proof/proof_memory.h"
 #include "cli/card/commit.h"
+#include "cli/card/model_check.h"
 #include "cli/card/nvml.h"
 #include "plan/text_table.h"
 
@@ -19,10 +20,14 @@ Result<Receipt> take_receipt(double seconds, Terminal& terminal) {
   add_data_sheet(receipt);
   receipt.harness = TRY(run_fp4_harness(receipt.card.has_fp4_instruction ? Fp4Products::instruction
                                                                          : Fp4Products::software));
-  receipt.checks = TRY(check_card([&](const CheckedPart& part) {
+  const auto report = [&](const CheckedPart& part) {
     terminal.err(concat("checked ", part.name, ": ", part.passed, " passed, ", part.failed,
                         " failed, ", fixed_text(part.seconds, 1), " s\n"));
-  }));
+  };
+  receipt.checks = TRY(check_card(report));
+  receipt.checks.push_back(
+      TRY(check_small_models(make_cuda_backend, concat("native (", receipt.card.code, ")"))));
+  report(receipt.checks.back());
   if (seconds <= 0) return receipt;
   terminal.err(concat("measuring for ", fixed_text(seconds, 0), " s\n"));
   receipt.figures = TRY(time_card(seconds));

@@ -56,6 +56,26 @@ TEST(PlanCard, IsWhatTheBackendHolds) {
   }
 }
 
+/// A card that multiplies 4-bit codes keeps inputs in them where a model declares such, unless it
+/// is told to leave them.
+TEST(PlanOfCodes, HasRoomForThemWhereTheyAreMultiplied) {
+  const auto workspace = [](const char* recipe, const char* card,
+                            std::vector<std::string> flags = {}) {
+    const PlanModel model =
+        preset_model(*find_preset("qwen3.5-4b"), load_recipe(recipe).value()).value();
+    return plan_run(plan_flags(std::move(flags)), model, find_card(card).value())
+        .value()
+        .plan.workspace_bytes;
+  };
+  const int64_t plain = workspace("w4a4", "rtx5090", {"--activations", "bf16"});
+  EXPECT_GT(workspace("w4a4", "rtx5090"), plain);
+  EXPECT_EQ(workspace("w4a4", "rtx5090", {"--activations", "declared"}),
+            workspace("w4a4", "rtx5090"));
+  EXPECT_EQ(workspace("mixed", "rtx5090"),
+            workspace("mixed", "rtx5090", {"--activations", "bf16"}));
+  EXPECT_EQ(workspace("w4a4", "h200"), workspace("w4a4", "h200", {"--activations", "bf16"}));
+}
+
 /// The layer that drafts, in every format, with a head of its own and without.
 TEST(PlanCard, HasTheLayerThatDraftsToTheByte) {
   if (const auto device = describe_cuda_device(); !device.ok())

@@ -28,6 +28,16 @@ int64_t loaded_bytes(const std::vector<WeightRow>& rows,
   return bytes;
 }
 
+/// The activations that the workspace is for: on a card that multiplies 4-bit codes, those that the
+/// rule would choose once it has shown that it does.
+Activations workspace_mode(const ServedModelSizes& model, const PlannedCard& card,
+                           Activations asked) {
+  constexpr int32_t kFirst = 120;
+  constexpr int32_t kLast = 121;
+  const bool codes = model.declares_codes && card.capability >= kFirst && card.capability <= kLast;
+  return codes && asked == Activations::automatic ? Activations::declared : asked;
+}
+
 /// `vision`: the tower that is loaded.
 ModelOnMachine on_card(const ServedModelSizes& model, const PlannedCard& card,
                        const BackendOptions& options, const std::optional<VisionConfig>& vision) {
@@ -50,7 +60,8 @@ ModelOnMachine on_card(const ServedModelSizes& model, const PlannedCard& card,
           .replay_row_bytes = cuda::saved_row_bytes(config),
           .card = memory,
           .workspace_bytes =
-              [&config, mode = options.activations](const PoolSizes& sizes) {
+              [&config,
+               mode = workspace_mode(model, card, options.activations)](const PoolSizes& sizes) {
                 const auto needs = cuda::workspace_needs(config, sizes, mode);
                 return cuda::Workspace::cut(config, needs, nullptr).bytes;
               },

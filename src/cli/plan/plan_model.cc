@@ -1,6 +1,7 @@
 // Folder with weights: their headers. Anything else: the shapes that a config.json implies.
 #include "cli/plan/plan_model.h"
 
+#include "backend/cuda/activations/activation_rule.h"
 #include "base/file.h"
 #include "cli/options/image_options.h"
 #include "cli/plan/plan_sizes.h"
@@ -122,6 +123,7 @@ Result<ServedModelSizes> sizes_of(const ModelRequest& request, const std::option
       return entry != nullptr && entry->dtype != DType::bf16;
     };
   sizes.on_card = tally_on_card(with_tower, layout);
+  sizes.declares_codes = cuda::linears_in_fp4(all.head, all.layers) > 0;
   return sizes;
 }
 

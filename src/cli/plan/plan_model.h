@@ -26,6 +26,7 @@ struct ServedModelSizes {
   ModelConfig config;
   std::vector<WeightRow> on_card;
   std::vector<WeightRow> on_cpu;
+  bool declares_codes = false;  // 4-bit inputs of 4-bit weights
 };
 
 struct PlanModel {

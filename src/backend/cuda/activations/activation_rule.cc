@@ -20,8 +20,12 @@ int64_t in_fp4(const MlpSources& mlp) {
 }  // namespace
 
 int64_t linears_in_fp4(const Weights& weights) {
-  int64_t count = in_fp4(weights.head());
-  for (const LayerSources& layer : weights.layers()) {
+  return linears_in_fp4(weights.head(), weights.layers());
+}
+
+int64_t linears_in_fp4(const LinearSource& head, std::span<const LayerSources> layers) {
+  int64_t count = in_fp4(head);
+  for (const LayerSources& layer : layers) {
     const AttentionSources& attention = layer.attention;
     for (const LinearSource* linear :
          {&attention.q, &attention.k, &attention.v, &attention.o, &layer.delta_net.qkv,

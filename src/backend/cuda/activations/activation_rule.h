@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "backend/cuda/activations/products_choice.h"
@@ -41,5 +42,6 @@ ProductsChoice settle_products(const Weights& weights, Activations asked, Fp4Pro
 
 /// Linears whose weights are in NVFP4 and which declare inputs in NVFP4.
 int64_t linears_in_fp4(const Weights& weights);
+int64_t linears_in_fp4(const LinearSource& head, std::span<const LayerSources> layers);
 
 }  // namespace nibble::cuda
