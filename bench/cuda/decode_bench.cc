@@ -1,7 +1,7 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
 //   decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] ... [KV: as
-//   --kv-cache-dtype] [state: f32|bf16]
+//   --kv-cache-dtype] [state: f32|bf16] [kernels: native|portable]
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -378,13 +378,15 @@ int run(int argc, char** argv) {
   const auto begin = Clock::now();
   const std::string pages = argc > 8 ? argv[8] : "bf16";
   const bool half = argc > 9 && std::string(argv[9]) == "bf16";
+  const bool portable = argc > 10 && std::string(argv[10]) == "portable";
   const auto* kind = std::ranges::find(kKvCaches, pages, kv_cache_name);
   if (kind == std::end(kKvCaches)) {
     std::fprintf(stderr, "pages %s: expected a word of --kv-cache-dtype\n", pages.c_str());
     return 2;
   }
   const BackendOptions options = {.kv_cache = *kind,
-                                  .state = half ? StateCache::bf16 : StateCache::f32};
+                                  .state = half ? StateCache::bf16 : StateCache::f32,
+                                  .card = {.portable_kernels = portable}};
   auto backend = make_random_cuda_backend(config, formats_of(recipe), options).value();
   std::printf("%s, recipe %s, context %d, made in %.1f s\n", backend->description().c_str(),
               recipe_name.c_str(), context, ms_since(begin) * 1e-3);
@@ -436,7 +438,7 @@ int main(int argc, char** argv) {
         stderr,
         "decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] "
         "[batches] [batches whose steps are timed] [prompt lengths] [KV: as --kv-cache-dtype] "
-        "[state: f32|bf16]\n");
+        "[state: f32|bf16] [kernels: native|portable]\n");
     return 2;
   }
   return nibble::run(argc, argv);

@@ -2,7 +2,8 @@
 // a real shape made on the device, the layer loaded in each of some ways. Random weights accept
 // nothing, so acceptance is forced: of the drafts of a round so many count as right as a draw from
 // the given shares says, and the next round goes on from there. Each time is from a batch until its
-// tokens are on the host.
+// tokens are on the host. A plain step of a server with the layer keeps its entries too, which is
+// told apart.
 //   draft_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [rounds] [batches]
 //   [cumulative acceptance by place, "0.93,0.81,0.70": as many drafts a round]
 //   [layers, "none,nvfp4,nvfp4:131072": none, fp8 or nvfp4, and the rows of a head of its own]
@@ -259,8 +260,13 @@ int main_of(int argc, char** argv) {
     const auto backend = open(config, sizes);
     std::printf("layer %s\n", layer.c_str());
     Bench bench(*backend, config, sizes.pages_each(), sizes.accepted);
-    for (size_t i = 0; i < sizes.batches.size(); ++i)
-      bench.compare(static_cast<int>(sizes.batches[i]), sizes.context, sizes.rounds, plain[i]);
+    for (size_t i = 0; i < sizes.batches.size(); ++i) {
+      const int batch = static_cast<int>(sizes.batches[i]);
+      const double kept = bench.plain(batch, sizes.context, sizes.rounds);
+      std::printf("  batch %3d: plain step that keeps the layer's entries %7.3f ms (%+.1f %%)\n",
+                  batch, kept, 100.0 * (kept / plain[i] - 1.0));
+      bench.compare(batch, sizes.context, sizes.rounds, plain[i]);
+    }
   }
   return 0;
 }
