@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/gptq_device.h"
 #include "model/taps.h"
 
 namespace nibble {
@@ -20,6 +21,7 @@ struct LayerSamples {
   std::vector<uint16_t> hidden;  // BF16 [tokens, D]: the embeddings, sample after sample
   int64_t layer_bytes = 0;       // weights of the largest layer, as stored
   int64_t moment_bytes = 0;      // bytes of the taps of one run, at most
+  int64_t gptq_cols = 0;         // columns of the widest input that GPTQ rounds for; 0: none
 };
 
 /// move_on: the output of a layer becomes the input of the next. stay: the layer runs again.
@@ -57,6 +59,11 @@ class LayerRunner {
   virtual LayerSeconds seconds() const { return {}; }
   /// True if it heeds the weights of taps (InputStatistics::weights).
   virtual bool weighs_tokens() const { return false; }
+  /// Before start(): the bytes that sums of a part may well have where they are made. 0: unknown.
+  virtual int64_t moment_room_bytes() const { return 0; }
+  /// Does GPTQ of inputs of up to `gptq_cols` columns, while the runner runs; nullptr: it does not.
+  /// After start(), until the runner ends.
+  virtual GptqDevice* gptq_device() { return nullptr; }
   /// True if the host's cores are free for other work while it runs.
   virtual bool leaves_cores_free() const { return false; }
 };

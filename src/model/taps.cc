@@ -96,14 +96,20 @@ int64_t moment_count(SecondMoment kind, int64_t cols) {
   CHECK(false, "second moment ", static_cast<int>(kind));
 }
 
-InputStatistics::InputStatistics(int64_t columns, SecondMoment wanted)
-    : cols(columns), kind(wanted), moment(static_cast<size_t>(moment_count(wanted, columns))) {}
+InputStatistics::InputStatistics(int64_t columns, SecondMoment wanted, MomentPlace where)
+    : cols(columns),
+      kind(wanted),
+      moment(static_cast<size_t>(where == MomentPlace::device ? columns
+                                                              : moment_count(wanted, columns))),
+      place(where) {
+  CHECK(where == MomentPlace::host || wanted == SecondMoment::full, "kept: all products, or none");
+}
 
 double InputStatistics::square(int64_t i) const { return product(i, i); }
 
 double InputStatistics::product(int64_t i, int64_t j) const {
   CHECK(kind != SecondMoment::none, "no sums were asked for");
-  if (kind == SecondMoment::diagonal) {
+  if (kind == SecondMoment::diagonal || place == MomentPlace::device) {
     CHECK(i == j, "only squares were asked for: ", i, ", ", j);
     return moment[static_cast<size_t>(i)];
   }
@@ -124,6 +130,7 @@ float TokenWeights::of(int64_t token) const {
 }
 
 void InputStatistics::add(const InputRows& rows, ThreadPool& threads) {
+  CHECK(place == MomentPlace::host, "a device adds to sums that it keeps");
   const std::vector<SoundRow> sound = sound_rows(rows, cols, weights, amax);
   tokens += static_cast<int64_t>(sound.size());
   bad_tokens += rows.count - static_cast<int64_t>(sound.size());
@@ -147,8 +154,9 @@ void InputStatistics::add(const float* x, int64_t rows, int64_t stride, ThreadPo
   add({.x = x, .count = rows, .stride = stride}, threads);
 }
 
-void Taps::want(std::string module, int64_t cols, SecondMoment kind, const TokenWeights* weights) {
-  const auto [at, added] = taps_.try_emplace(module, InputStatistics(cols, kind));
+void Taps::want(std::string module, int64_t cols, SecondMoment kind, const TokenWeights* weights,
+                MomentPlace place) {
+  const auto [at, added] = taps_.try_emplace(module, InputStatistics(cols, kind, place));
   CHECK(added, "tapped twice: ", module);
   at->second.weights = weights;
 }

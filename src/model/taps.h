@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,9 @@ enum class SecondMoment : uint8_t {
 inline constexpr int64_t kMomentBlock = 16;
 /// Doubles of one sum. K is a multiple of 16 for blocks (CHECK).
 int64_t moment_count(SecondMoment kind, int64_t cols);
+
+/// device: the sums of all products stay on the device that makes them, for its GptqDevice.
+enum class MomentPlace : uint8_t { host, device };
 
 /// The weights of tokens in the sums over one linear's input. Tokens are counted over all samples.
 struct TokenWeights {
@@ -50,15 +54,19 @@ struct InputStatistics {
   int64_t bad_tokens = 0;  // rows with a NaN or an infinity: counted, and left out of the sums
   float amax = 0;          // largest magnitude
   SecondMoment kind = SecondMoment::none;
-  std::vector<double> moment = {};  // moment_count(kind, cols)
+  std::vector<double> moment =
+      {};  // moment_count(kind, cols); kept on a device: the squares [cols]
+  MomentPlace place = MomentPlace::host;
+  /// The sums that a device has kept, in its memory, while this lives; nullptr: none so far.
+  std::shared_ptr<const double> kept = nullptr;
   /// Each x x^T counts this much; nullptr: once. Must outlive the additions.
   const TokenWeights* weights = nullptr;
 
   InputStatistics() = default;
-  InputStatistics(int64_t columns, SecondMoment wanted);
+  InputStatistics(int64_t columns, SecondMoment wanted, MomentPlace where = MomentPlace::host);
   /// Sum of x_i^2, from any kind but none (CHECK).
   double square(int64_t i) const;
-  /// Sum of x_i x_j within a block of 16 or, from a full sum, anywhere.
+  /// Sum of x_i x_j within a block of 16 or, from a full sum on the host, anywhere.
   double product(int64_t i, int64_t j) const;
   void add(const InputRows& rows, ThreadPool& threads);
   /// Adds rows x [rows, stride] of sums without weights (CHECK).
@@ -69,7 +77,7 @@ class Taps {
  public:
   /// Observes the input of `module` from this call on. Naming a module twice is a CHECK.
   void want(std::string module, int64_t cols, SecondMoment kind,
-            const TokenWeights* weights = nullptr);
+            const TokenWeights* weights = nullptr, MomentPlace place = MomentPlace::host);
   /// The token of row 0 of the next pass: who runs the passes says so before each.
   void begin_pass(int64_t first_token) { first_token_ = first_token; }
   int64_t first_token() const { return first_token_; }

@@ -11,8 +11,6 @@
 namespace nibble {
 namespace {
 
-constexpr int64_t kTileRows = 8;
-
 template <typename T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
@@ -20,12 +18,6 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 
 std::span<const std::byte> bytes_of(const float& value) {
   return std::as_bytes(std::span(&value, 1));
-}
-
-TensorView rows_of(const Tensor& values, int64_t begin, int64_t rows) {
-  const int64_t cols = values.shape()[1];
-  return {values.view().data + dtype_bytes(values.dtype(), begin * cols), values.dtype(),
-          Shape{rows, cols}};
 }
 
 }  // namespace
@@ -127,15 +119,22 @@ Result<std::string> GroupRounder::source_hash(const FusedGroup& group) const {
   return hasher.hex();
 }
 
-GroupRounder::Prepared GroupRounder::prepare(const PlannedLinear& linear) const {
-  const RoundingRequest request{
-      .algorithm = options_.algorithm,
-      .cols = linear.source.cols,
-      .statistics = options_.statistics ? options_.statistics(linear.source) : nullptr,
-      .path = best_round_path()};
-  if (linear.becomes.scheme.weights == WeightFormat::nvfp4)
-    return {.four_bit = prepare_rounding(request), .fp8 = {}};
-  return {.four_bit = {}, .fp8 = prepare_fp8_rounding(request)};
+void GroupRounder::prepare(const PlannedLinear& linear, Prepared& prepared) const {
+  const InputStatistics* statistics =
+      options_.statistics ? options_.statistics(linear.source) : nullptr;
+  if (statistics != nullptr && statistics == prepared.statistics) return;
+  prepared = Prepared();  // before the next one takes its memory
+  prepared.statistics = statistics;
+  const RoundingRequest request{.algorithm = options_.algorithm,
+                                .cols = linear.source.cols,
+                                .statistics = statistics,
+                                .path = best_round_path(),
+                                .device = options_.device};
+  if (linear.becomes.scheme.weights == WeightFormat::nvfp4) {
+    prepared.four_bit = prepare_rounding(request);
+  } else {
+    prepared.fp8 = prepare_fp8_rounding(request);
+  }
 }
 
 Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
@@ -145,61 +144,35 @@ Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
   const int64_t cols = linear.source.cols;
   std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols / 2));
   std::vector<uint8_t> scales(static_cast<size_t>(block.rows * cols / kNvfp4Group));
-  // The loop goes in tiles of rows, as sums of errors must not depend on the threads.
-  const auto tiles = static_cast<size_t>((block.rows + kTileRows - 1) / kTileRows);
-  std::vector<RoundStatistics> by_tile(tiles);
-  threads.parallel_for(tiles, 1, [&](size_t begin, size_t end) {
-    for (size_t tile = begin; tile < end; ++tile) {
-      const int64_t row = static_cast<int64_t>(tile) * kTileRows;
-      const int64_t rows = std::min(kTileRows, block.rows - row);
-      const auto part = [&](std::vector<uint8_t>& all, int64_t per_row) {
-        return std::span(all).subspan(static_cast<size_t>(row * per_row),
-                                      static_cast<size_t>(rows * per_row));
-      };
-      by_tile[tile] = rounder.round(rows_of(block.values, row, rows), scale.exponent,
-                                    part(codes, cols / 2), part(scales, cols / kNvfp4Group));
-    }
-  });
-  RoundStatistics statistics;
-  for (const RoundStatistics& tile : by_tile) statistics += tile;
+  const RoundStatistics statistics =
+      rounder.round_block(block.values.view(), scale.exponent, {codes, scales}, threads);
   const Nvfp4Names names = nvfp4_names(linear.source.module, options_.dialect);
   TRY(writer_.append(names.codes, bytes_of(codes)));
   TRY(writer_.append(names.scales, bytes_of(scales)));
   return statistics;
 }
 
-/// One band of at most 128 rows. scales: one for each row, for each tile of 128 columns, or empty.
+/// One band of at most 128 rows, without data. scales: one for each row, for each tile of 128
+/// columns, or empty.
 RoundStatistics GroupRounder::round_fp8(const TensorView& weights, float tensor_scale,
-                                        WeightFormat format, const Fp8Rounding& rounding,
-                                        const Fp8Band& out) {
-  Fp8Scales scales{.values = out.scales};
-  RoundStatistics statistics;
-  if (format == WeightFormat::fp8_block) {
-    statistics = round_fp8_band(weights, out.codes, out.scales);
-    scales.per_tile = 1;
-  } else if (format == WeightFormat::fp8_channel) {
-    statistics = round_fp8_channels(weights, out.codes, out.scales);
-    scales.per_row = 1;
-  } else {
-    statistics = round_fp8_rows(weights, tensor_scale, out.codes);
-    scales.values = std::span(&tensor_scale, 1);
-  }
-  if (rounding.gptq != nullptr)
-    statistics.error_squares = rounding.gptq->round(weights, scales, out.codes);
-  return statistics;
+                                        WeightFormat format, const Fp8Band& out) {
+  if (format == WeightFormat::fp8_block) return round_fp8_band(weights, out.codes, out.scales);
+  if (format == WeightFormat::fp8_channel)
+    return round_fp8_channels(weights, out.codes, out.scales);
+  return round_fp8_rows(weights, tensor_scale, out.codes);
 }
 
 /// Rounds in bands of 128 rows, whatever the scales stand for: sums of errors do not depend on
-/// threads.
+/// threads. Scales come first, and are the same with GPTQ, which then chooses the codes.
 Result<RoundStatistics> GroupRounder::write_fp8(const PlannedLinear& linear, const RowBlock& block,
                                                 const GroupScale& scale,
                                                 const Fp8Rounding& rounding,
                                                 ThreadPool& threads) const {
+  const TensorView weights = block.values.view();
   const int64_t cols = linear.source.cols;
   const WeightFormat format = linear.becomes.scheme.weights;
-  const bool tiled = format == WeightFormat::fp8_block;
   const bool by_row = format == WeightFormat::fp8_channel;
-  const int64_t tiles = tiled ? (cols + kFp8Block - 1) / kFp8Block : 0;
+  const int64_t tiles = format == WeightFormat::fp8_block ? (cols + kFp8Block - 1) / kFp8Block : 0;
   const int64_t bands = (block.rows + kFp8Block - 1) / kFp8Block;
   std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols));
   std::vector<float> scales(static_cast<size_t>(by_row ? block.rows : bands * tiles));
@@ -210,12 +183,20 @@ Result<RoundStatistics> GroupRounder::write_fp8(const PlannedLinear& linear, con
       const int64_t rows = std::min(kFp8Block, block.rows - row);
       const size_t first = by_row ? static_cast<size_t>(row) : band * static_cast<size_t>(tiles);
       by_band[band] = round_fp8(
-          rows_of(block.values, row, rows), scale.fp8, format, rounding,
+          rows_of(weights, row, rows), scale.fp8, format,
           {.codes = std::span(codes).subspan(static_cast<size_t>(row * cols),
                                              static_cast<size_t>(rows * cols)),
            .scales = std::span(scales).subspan(first, static_cast<size_t>(by_row ? rows : tiles))});
     }
   });
+  if (rounding.gptq != nullptr) {
+    const Fp8Scales all{.values = scales.empty() ? std::span(&scale.fp8, 1) : std::span(scales),
+                        .per_row = by_row ? 1 : 0,
+                        .per_tile = tiles > 0 ? 1 : 0,
+                        .per_band = tiles};
+    const std::vector<double> errors = rounding.gptq->round_bands(weights, all, codes, threads);
+    for (size_t band = 0; band < errors.size(); ++band) by_band[band].error_squares = errors[band];
+  }
   RoundStatistics statistics;
   for (const RoundStatistics& band : by_band) statistics += band;
   TRY(writer_.append(concat(linear.source.module, ".weight"), bytes_of(codes)));
@@ -262,8 +243,7 @@ Result<RoundedGroup> GroupRounder::round(const FusedGroup& group, ThreadPool& th
     const PlannedLinear& linear = group.linears[block.linear];
     LinearOutcome& outcome = outcomes[block.linear];
     if (block.begin == 0) {
-      prepared = Prepared();  // before the next one takes its memory
-      prepared = prepare(linear);
+      prepare(linear, prepared);
       outcome.fallback = four_bit ? prepared.four_bit.fallback : prepared.fp8.fallback;
     }
     if (group.bytes > options_.held_bytes_max)

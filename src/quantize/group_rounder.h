@@ -28,6 +28,8 @@ struct GroupRounderOptions {
   std::function<const InputStatistics*(const LinearSource&)> statistics = {};
   /// FP32 scale of the inputs, multiply direction; empty: what the recipe says.
   std::function<float(const PlannedLinear&)> input_scale = {};
+  /// Does GPTQ; nullptr: the CPU does.
+  GptqDevice* device = nullptr;
   /// Asked before each block; an error stops the work.
   std::function<Result<void>()> check = {};
 };
@@ -77,8 +79,9 @@ class GroupRounder {
     float amax = 0;
     std::string source_hash;
   };
-  /// One of the two, as the group's format is.
+  /// One of the two, as the group's format is; for all linears of the group with this input.
   struct Prepared {
+    const InputStatistics* statistics = nullptr;
     Rounding four_bit;
     Fp8Rounding fp8;
   };
@@ -89,7 +92,7 @@ class GroupRounder {
   std::vector<RowBlock> cut(const FusedGroup& group) const;
   Result<FirstPass> first_pass(const FusedGroup& group, std::vector<RowBlock>& blocks) const;
   Error bad_weight(const PlannedLinear& linear, const RowBlock& block) const;
-  Prepared prepare(const PlannedLinear& linear) const;
+  void prepare(const PlannedLinear& linear, Prepared& prepared) const;
   Result<RoundStatistics> write_nvfp4(const PlannedLinear& linear, const RowBlock& block,
                                       const GroupScale& scale, const RowRounder& rounder,
                                       ThreadPool& threads) const;
@@ -97,8 +100,7 @@ class GroupRounder {
                                     const GroupScale& scale, const Fp8Rounding& rounding,
                                     ThreadPool& threads) const;
   static RoundStatistics round_fp8(const TensorView& weights, float tensor_scale,
-                                   WeightFormat format, const Fp8Rounding& rounding,
-                                   const Fp8Band& out);
+                                   WeightFormat format, const Fp8Band& out);
   Result<void> write_scales(const PlannedLinear& linear, const GroupScale& scale) const;
 
   const Checkpoint& checkpoint_;

@@ -40,6 +40,7 @@ class QuantizeRun {
                   .block_bytes = options.block_bytes,
                   .statistics = statistics(),
                   .input_scale = input_scale(),
+                  .device = gptq_device(),
                   .check = [this] { return check_cancelled(); }}),
         outcomes_(plan.rounded.size()) {}
 
@@ -66,6 +67,9 @@ class QuantizeRun {
   using Statistics = std::function<const InputStatistics*(const LinearSource&)>;
   Statistics statistics() const;
   std::function<float(const PlannedLinear&)> input_scale() const;
+  GptqDevice* gptq_device() const {
+    return options_.calibration == nullptr ? nullptr : options_.calibration->gptq_device();
+  }
   std::vector<Unit> units();
   Unit group_unit(size_t index);
   Unit separated_unit(size_t index);

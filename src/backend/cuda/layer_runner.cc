@@ -11,6 +11,7 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
+#include "backend/cuda/ops/gptq/gptq_lanes.h"
 #include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/selection.h"
 #include "model/sample_passes.h"
@@ -22,6 +23,7 @@ using namespace cuda;
 
 constexpr int64_t kPassRowChoices[] = {16384, 4096, 1024};  // the most the card has room for
 constexpr int64_t kPassSequences = 64;                      // each has a state slot
+constexpr int64_t kGptqLanes = 8;                           // more do not round faster
 constexpr int64_t kSpareBytes = int64_t{256} << 20;         // flags, pinned copies, the driver
 
 class CudaLayerRunner final : public LayerRunner {
@@ -49,13 +51,19 @@ class CudaLayerRunner final : public LayerRunner {
   Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override;
   LayerSeconds seconds() const override { return seconds_; }
   bool leaves_cores_free() const override { return true; }
+  int64_t moment_room_bytes() const override;
+  GptqDevice* gptq_device() override { return gptq_.get(); }
 
  private:
   Result<void> reserve(int64_t rows);
+  void reserve_gptq();
   Result<void> place_hidden(std::vector<uint16_t> hidden);
   int64_t free_bytes() const;
   /// The bytes that are allocated after start().
-  int64_t layers_and_sums() const { return 2 * samples_.layer_bytes + samples_.moment_bytes; }
+  int64_t layers_and_sums() const {
+    const int64_t sums = gptq_ == nullptr ? 1 : 2;  // one part rounds, the next is summed up
+    return 2 * samples_.layer_bytes + sums * samples_.moment_bytes;
+  }
   Result<WeightStore> load(int layer) const;
   void load_next(int layer);
   Result<void> open_layer(int layer);
@@ -85,6 +93,8 @@ class CudaLayerRunner final : public LayerRunner {
   LayerSamples samples_;
   DeviceBuffer hidden_;  // BF16 [tokens, D]; empty: in samples_.hidden, and `staged_` has a pass
   DeviceBuffer staged_;
+  std::unique_ptr<GptqLanes> gptq_;  // nullptr: the CPU rounds
+  std::string gptq_note_;
   WeightStore store_;
   int layer_ = -1;  // the layer whose weights are in store_
   std::future<Result<WeightStore>> next_;
@@ -121,7 +131,7 @@ std::string CudaLayerRunner::description() const {
   return concat("cuda, ", device_->facts().name, ", passes of ",
                 work_.h.bytes() / 4 / config_.hidden, " tokens; hidden states on the ",
                 hidden_.bytes() > 0 ? "card" : "host", "; of the card at most ",
-                (start_bytes_ + layers_and_sums()) >> 20, " MiB");
+                (start_bytes_ + layers_and_sums()) >> 20, " MiB", gptq_note_);
 }
 
 // ---- memory ----
@@ -163,6 +173,34 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
                      .advice = "calibrate with --backend cpu"});
 }
 
+/// Half of what a large card has beside layers, passes and places to round in, which take less than
+/// kRestBytes for the models that fit such a card: there are two parts at a time.
+int64_t CudaLayerRunner::moment_room_bytes() const {
+  constexpr int64_t kRestBytes = int64_t{24} << 30;
+  constexpr int64_t kMost = int64_t{10} << 30;
+  return std::clamp<int64_t>((free_bytes() - kRestBytes) / 2, 0, kMost);
+}
+
+/// As many places as there is room for; without one the CPU rounds, to the same bytes.
+void CudaLayerRunner::reserve_gptq() {
+  if (samples_.gptq_cols == 0) return;
+  const int64_t each = GptqLanes::lane_bytes(samples_.gptq_cols);
+  const int64_t left = free_bytes() - layers_and_sums() - samples_.moment_bytes - kSpareBytes;
+  const int64_t lanes = std::min(kGptqLanes, left / each);
+  if (lanes < 1) {
+    gptq_note_ = concat("; gptq rounds on the CPU: one linear takes ", each >> 20,
+                        " MiB of the card, which has ", std::max<int64_t>(left, 0) >> 20, " left");
+    return;
+  }
+  auto made = GptqLanes::reserve(*device_, samples_.gptq_cols, static_cast<int>(lanes));
+  if (!made.ok()) {
+    gptq_note_ = concat("; gptq rounds on the CPU: ", made.error().message);
+    return;
+  }
+  gptq_ = std::move(made).value();
+  gptq_note_ = concat("; gptq rounds there too, ", gptq_->description());
+}
+
 Result<void> CudaLayerRunner::place_hidden(std::vector<uint16_t> hidden) {
   const auto bytes = static_cast<int64_t>(hidden.size() * sizeof(uint16_t));
   if (free_bytes() - layers_and_sums() - kSpareBytes < bytes) {
@@ -187,6 +225,7 @@ Result<void> CudaLayerRunner::start(LayerSamples samples) {
     if (reserved.ok() || reserved.error().code != ErrorCode::no_memory) break;
   }
   TRY(std::move(reserved));
+  reserve_gptq();
   TRY(place_hidden(std::move(hidden)));
   start_bytes_ = device_->ledger().used_bytes();
   return {};

@@ -180,6 +180,11 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
   };
   const std::string backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu"}));
   options.runner = TRY(make_runner(backend, *prepared));
+  if (needs.algorithm == RoundAlgorithm::gptq && options.runner != nullptr) {
+    options.gptq = GptqPlace::runner;
+    options.moment_bytes_max =
+        std::max(options.moment_bytes_max, options.runner->moment_room_bytes());
+  }
   options.memory_bytes_max = needs.memory_bytes_max;
   options.check = []() -> Result<void> {
     if (!interrupted()) return {};

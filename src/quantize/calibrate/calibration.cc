@@ -19,7 +19,12 @@ Result<void> Calibration::State::begin_runner() {
   const CalibrationMemory needed = memory();
   LayerSamples samples = TRY(embedded_samples(checkpoint, weights, config, data));
   samples.layer_bytes = needed.layer_bytes;
-  samples.moment_bytes = needed.moment_bytes / parts_at_once();
+  samples.moment_bytes = part_bytes();
+  if (options.gptq == GptqPlace::runner)
+    for (const Part& part : parts)
+      for (const TappedInput& input : part.inputs)
+        if (input.kind == SecondMoment::full)
+          samples.gptq_cols = std::max(samples.gptq_cols, input.cols);
   return options.runner->start(std::move(samples));
 }
 
@@ -34,7 +39,7 @@ Taps Calibration::State::taps_of(size_t index) const {
   const Part& part = parts[index];
   Taps wanted;
   for (const TappedInput& input : part.inputs)
-    wanted.want(input.module, input.cols, input.kind, weights_of(input));
+    wanted.want(input.module, input.cols, input.kind, weights_of(input), moment_place(input.kind));
   // The first part of a layer also takes the largest inputs of the others, as they are shared.
   if (index == 0 || parts[index - 1].layer != part.layer)
     for (size_t i = index + 1; i < parts.size() && parts[i].layer == part.layer; ++i)
@@ -155,6 +160,10 @@ float Calibration::amax(const std::string& module) const {
 
 CalibrationMemory Calibration::memory() const { return state_->memory(); }
 const LayerRunner& Calibration::runner() const { return *state_->options.runner; }
+GptqDevice* Calibration::gptq_device() const {
+  return state_->options.gptq == GptqPlace::runner ? state_->options.runner->gptq_device()
+                                                   : nullptr;
+}
 
 double Calibration::seconds() const {
   CHECK(!state_->next_run.valid(), "a part is running");

@@ -22,6 +22,9 @@
 
 namespace nibble {
 
+/// runner: the layer runner's device rounds by GPTQ, if it has room, and keeps the sums for that.
+enum class GptqPlace : uint8_t { cpu, runner };
+
 struct CalibrationOptions {
   SecondMoment moment = SecondMoment::none;  // what the rounding algorithm needs of each linear
   /// Says which linears need it; of the others only the largest input is observed.
@@ -32,6 +35,7 @@ struct CalibrationOptions {
   /// Layers run here; without one, on the backends that make_backend gives.
   std::shared_ptr<LayerRunner> runner = {};
   BackendFactory make_backend = {};
+  GptqPlace gptq = GptqPlace::cpu;
   /// An expert that got fewer tokens than this is listed by json() as having few.
   int64_t tokens_few = 256;
   /// Hidden states, sums and a layer; more is refused. 0: no limit.
@@ -47,7 +51,7 @@ struct CalibrationOptions {
 /// The most memory that a run takes, in addition to the backend of one layer.
 struct CalibrationMemory {
   int64_t hidden_bytes = 0;  // tokens x hidden in BF16
-  int64_t moment_bytes = 0;  // of the largest part; of two if the next runs meanwhile
+  int64_t moment_bytes = 0;  // of the largest part; of two if the next runs meanwhile; 0 if kept
   int64_t layer_bytes = 0;   // of the largest layer, as stored
   int64_t sweep_bytes = 0;   // before the first part: streams between layers, a layer in F32
   int64_t weight_bytes = 0;  // of tokens, kept from then on
@@ -92,6 +96,8 @@ class Calibration {
 
   CalibrationMemory memory() const;
   const LayerRunner& runner() const;
+  /// Rounds with these statistics by GPTQ; nullptr: the CPU is to.
+  GptqDevice* gptq_device() const;
   /// Wall time of the sweep and all parts, after the last one (CHECK).
   double seconds() const;
   /// Routed tokens, of all layers run so far.

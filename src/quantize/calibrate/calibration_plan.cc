@@ -148,14 +148,27 @@ int64_t Calibration::State::parts_at_once() const {
   return options.runner != nullptr && options.runner->leaves_cores_free() ? 2 : 1;
 }
 
-CalibrationMemory Calibration::State::memory() const {
-  CalibrationMemory memory{.hidden_bytes = data.tokens() * config.hidden * 2};
+int64_t Calibration::State::part_bytes() const {
+  int64_t most = 0;
   for (const Part& part : parts) {
     int64_t bytes = 0;
     for (const TappedInput& input : part.inputs)
       bytes += moment_count(input.kind, input.cols) * int64_t{sizeof(double)};
-    memory.moment_bytes = std::max(memory.moment_bytes, bytes * parts_at_once());
+    most = std::max(most, bytes);
   }
+  return most;
+}
+
+MomentPlace Calibration::State::moment_place(SecondMoment kind) const {
+  const bool kept = kind == SecondMoment::full && options.gptq == GptqPlace::runner &&
+                    options.runner != nullptr && options.runner->gptq_device() != nullptr;
+  return kept ? MomentPlace::device : MomentPlace::host;
+}
+
+CalibrationMemory Calibration::State::memory() const {
+  CalibrationMemory memory{.hidden_bytes = data.tokens() * config.hidden * 2};
+  if (moment_place(options.moment) == MomentPlace::host)
+    memory.moment_bytes = part_bytes() * parts_at_once();
   for (int layer = 0; layer < config.layer_count(); ++layer)
     memory.layer_bytes = std::max(memory.layer_bytes, layer_bytes(layer));
   if (!options.fisher) return memory;

@@ -77,6 +77,10 @@ struct Calibration::State {
   void start_next();
   /// Parts whose sums are in memory at a time.
   int64_t parts_at_once() const;
+  /// Bytes of the sums of the largest part, wherever they are.
+  int64_t part_bytes() const;
+  /// The place of sums of all products: the device that rounds with them, once it has begun.
+  MomentPlace moment_place(SecondMoment kind) const;
   Result<void> finish(const Part& part);
   int64_t total_rows() const;
 };

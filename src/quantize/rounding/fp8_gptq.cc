@@ -49,8 +49,21 @@ struct TileJob {
   }
 };
 
-/// A power of two near the row's largest scale; its reciprocal is finite.
-int row_exponent(const Fp8Scales& scales, int64_t row, int64_t cols) {
+}  // namespace
+
+float Fp8Scales::at(int64_t row, int64_t col) const {
+  return values[static_cast<size_t>(row * per_row + row / kFp8Block * per_band +
+                                    col / kFp8Block * per_tile)];
+}
+
+Fp8Scales Fp8Scales::from_row(int64_t row) const {
+  Fp8Scales rest = *this;
+  rest.values = values.subspan(static_cast<size_t>(row * per_row + row / kFp8Block * per_band));
+  return rest;
+}
+
+/// The reciprocal is finite.
+int fp8_row_exponent(const Fp8Scales& scales, int64_t row, int64_t cols) {
   float most = 0;
   for (int64_t k = 0; k < cols; k += kFp8Block) most = std::max(most, scales.at(row, k));
   CHECK(std::isfinite(most) && most > 0, "scale ", most);
@@ -58,14 +71,14 @@ int row_exponent(const Fp8Scales& scales, int64_t row, int64_t cols) {
 }
 
 /// Where one tile's scale is less than 2^-100 of the row's largest, what is lost does not count.
-void load_scales(const Fp8Scales& scales, int64_t row, int exponent, const GptqFactor& factor,
-                 float* out) {
-  for (int64_t b = 0; b < factor.cols; b += 16)
-    out[b / 16] = std::max(std::ldexp(scales.at(row, factor.column(b)), -exponent), 0x1p-100F);
+void fp8_block_scales(const Fp8Scales& scales, int64_t row, int exponent,
+                      std::span<const int64_t> order, float* out) {
+  for (const int64_t block : order)
+    *out++ = std::max(std::ldexp(scales.at(row, block * 16), -exponent), 0x1p-100F);
 }
 
-double squared_error(const TensorView& weights, int64_t row, const Fp8Scales& scales,
-                     const uint8_t* codes) {
+double fp8_squared_error(const TensorView& weights, int64_t row, const Fp8Scales& scales,
+                         const uint8_t* codes) {
   const int64_t cols = weights.shape[1];
   std::vector<float> w(static_cast<size_t>(cols));
   detail::load_row(weights, row, 1.0F, w);
@@ -79,10 +92,29 @@ double squared_error(const TensorView& weights, int64_t row, const Fp8Scales& sc
   return total;
 }
 
-}  // namespace
+std::vector<double> sum_by_bands(
+    const TensorView& weights, std::span<uint8_t> codes, ThreadPool& threads,
+    const std::function<double(const TensorView&, int64_t, std::span<uint8_t>)>& sum_of) {
+  const int64_t rows = weights.shape[0], cols = weights.shape[1];
+  std::vector<double> sums(static_cast<size_t>((rows + kFp8Block - 1) / kFp8Block));
+  threads.parallel_for(sums.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t band = begin; band < end; ++band) {
+      const int64_t first = static_cast<int64_t>(band) * kFp8Block;
+      const int64_t count = std::min(kFp8Block, rows - first);
+      sums[band] = sum_of(
+          rows_of(weights, first, count), first,
+          codes.subspan(static_cast<size_t>(first * cols), static_cast<size_t>(count * cols)));
+    }
+  });
+  return sums;
+}
 
-float Fp8Scales::at(int64_t row, int64_t col) const {
-  return values[static_cast<size_t>(row * per_row + col / kFp8Block * per_tile)];
+std::vector<double> Fp8Rounder::round_bands(const TensorView& weights, const Fp8Scales& scales,
+                                            std::span<uint8_t> codes, ThreadPool& threads) const {
+  return sum_by_bands(weights, codes, threads,
+                      [&](const TensorView& band, int64_t first, std::span<uint8_t> part) {
+                        return round(band, scales.from_row(first), part);
+                      });
 }
 
 double Fp8GptqRounder::round(const TensorView& weights, const Fp8Scales& scales,
@@ -95,9 +127,9 @@ double Fp8GptqRounder::round(const TensorView& weights, const Fp8Scales& scales,
   for (int64_t n = 0; n < rows; n += detail::kFeedbackRows) {
     const int count = static_cast<int>(std::min<int64_t>(detail::kFeedbackRows, rows - n));
     for (int r = 0; r < count; ++r) {
-      const int exponent = row_exponent(scales, n + r, cols);
+      const int exponent = fp8_row_exponent(scales, n + r, cols);
       factor_.load_row(weights, n + r, std::ldexp(1.0F, -exponent), u.data() + r * cols);
-      load_scales(scales, n + r, exponent, factor_, over.data() + r * (cols / 16));
+      fp8_block_scales(scales, n + r, exponent, factor_.order, over.data() + r * (cols / 16));
     }
     const Tile tile = {.rows = count,
                        .u = u.data(),
@@ -106,7 +138,7 @@ double Fp8GptqRounder::round(const TensorView& weights, const Fp8Scales& scales,
                        .codes = codes.data() + n * cols};
     detail::run_on(path_, TileJob{tile});
     for (int r = 0; r < count; ++r)
-      error += squared_error(weights, n + r, scales, codes.data() + (n + r) * cols);
+      error += fp8_squared_error(weights, n + r, scales, codes.data() + (n + r) * cols);
   }
   return error;
 }

@@ -11,20 +11,6 @@
 namespace nibble {
 namespace {
 
-/// Blocks of 16 columns, those with the largest inputs first; equal ones as they are.
-std::vector<int64_t> block_order(const InputStatistics& statistics) {
-  const auto blocks = static_cast<size_t>(statistics.cols / 16);
-  std::vector<double> squares(blocks);
-  for (int64_t i = 0; i < statistics.cols; ++i)
-    squares[static_cast<size_t>(i / 16)] += statistics.square(i);
-  std::vector<int64_t> order(blocks);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return squares[static_cast<size_t>(a)] > squares[static_cast<size_t>(b)];
-  });
-  return order;
-}
-
 SquareMatrix upper_triangle(const DampedMoment& moment, size_t n) {
   SquareMatrix h = {.n = n, .values = std::vector<double>(n * n)};
   for (size_t i = 0; i < n; ++i)
@@ -50,6 +36,19 @@ std::vector<float> costs_of(const SquareMatrix& upper) {
 
 }  // namespace
 
+std::vector<int64_t> block_order(const InputStatistics& statistics) {
+  const auto blocks = static_cast<size_t>(statistics.cols / 16);
+  std::vector<double> squares(blocks);
+  for (int64_t i = 0; i < statistics.cols; ++i)
+    squares[static_cast<size_t>(i / 16)] += statistics.square(i);
+  std::vector<int64_t> order(blocks);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return squares[static_cast<size_t>(a)] > squares[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
 void GptqFactor::load_row(const TensorView& weights, int64_t row, float unit, float* out) const {
   std::vector<float> in_file(static_cast<size_t>(cols));
   detail::load_row(weights, row, unit, in_file);
@@ -71,7 +70,7 @@ double DampedMoment::at(size_t i, size_t j) const {
 std::optional<GptqFactor> make_gptq_factor(const InputStatistics& statistics) {
   GptqFactor out{
       .cols = statistics.cols, .order = block_order(statistics), .factors = {}, .costs = {}};
-  for (const double damping : {kDamping, 10 * kDamping, 100 * kDamping}) {
+  for (const double damping : kDampings) {
     out.damping = damping;
     SquareMatrix h = upper_triangle(DampedMoment(out, statistics), static_cast<size_t>(out.cols));
     if (!factorise(h)) continue;

@@ -29,6 +29,9 @@ struct GptqFactor {
   void load_row(const TensorView& weights, int64_t row, float unit, float* out) const;
 };
 
+/// Blocks of 16 columns, those with the largest inputs first; equal ones as they are. [K/16].
+std::vector<int64_t> block_order(const InputStatistics& statistics);
+
 /// H, columns in the factor's order, over the mean of the undamped diagonal.
 class DampedMoment {
  public:

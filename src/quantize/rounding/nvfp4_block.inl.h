@@ -23,6 +23,7 @@
 #include <cstring>
 
 #include "quantize/rounding/nvfp4_round.h"
+#include "tensor/block_scales.h"
 
 namespace nibble::detail {
 
@@ -49,12 +50,7 @@ using Floats = typename Lanes<W>::Floats;
 template <int W>
 using Ints = typename Lanes<W>::Ints;
 
-struct BlockTables {
-  // Scale codes 0..143: value and rounded reciprocal; codes above 126 repeat 448 and so never win.
-  alignas(64) std::array<float, 144> scale;
-  alignas(64) std::array<float, 144> reciprocal;
-};
-extern const BlockTables kBlockTables;
+extern const BlockScaleTables kBlockTables;
 
 /// One row as F32, times `factor` (a power of two).
 void load_row(const TensorView& weights, int64_t row, float factor, std::span<float> out);
@@ -161,14 +157,6 @@ NIBBLE_INLINE uint64_t pack_codes(const int32_t* codes) {
   return halves[0] | (halves[1] << 32);
 }
 
-/// The largest code whose value is at most `value`; 0 below the least, 126 above the greatest.
-NIBBLE_INLINE int code_at_or_below(float value) {
-  if (value >= 448.0F) return 126;
-  if (value < 0x1p-6F) return static_cast<int>(value * 0x1p9F);
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<int>((bits >> 20) - (120U << 3));
-}
-
 /// The code nearest to `value` (ties to even), at least 1 and at most 126.
 NIBBLE_INLINE int code_nearest(float value) {
   if (value >= 448.0F) return 126;
@@ -199,8 +187,7 @@ template <int W>
 NIBBLE_INLINE void measure_chunk(const float* u, int blocks, Chunk& chunk) {
   for (int b = 0; b < blocks; ++b) chunk.amax[b] = block_amax<W>(u + b * 16);
   for (int b = 0; b < blocks; ++b) {
-    const int below = code_at_or_below(chunk.amax[b] * (1.0F / 8.5F));
-    chunk.lo[b] = below < 1 ? 1 : below;
+    chunk.lo[b] = first_scale_code(chunk.amax[b]);
     chunk.amax_lane[b] = code_nearest(chunk.amax[b] / 6.0F) - chunk.lo[b];
     chunk.four_lane[b] = code_nearest(chunk.amax[b] / 4.0F) - chunk.lo[b];
   }

@@ -10,22 +10,7 @@
 
 namespace nibble {
 namespace detail {
-namespace {
-constexpr BlockTables make_tables() {
-  BlockTables tables = {};
-  for (size_t code = 0; code < tables.scale.size(); ++code) {
-    const size_t held = std::min<size_t>(code, 126);
-    const auto exponent = static_cast<int>(held >> 3);
-    float value = static_cast<float>(exponent == 0 ? held : 8 + (held & 7U));
-    for (int i = 0; i < 9; ++i) value *= 0.5F;
-    for (int i = 1; i < exponent; ++i) value *= 2.0F;
-    tables.scale[code] = value;
-    tables.reciprocal[code] = held == 0 ? 0.0F : 1.0F / value;
-  }
-  return tables;
-}
-}  // namespace
-constexpr BlockTables kBlockTables = make_tables();
+constexpr BlockScaleTables kBlockTables = make_block_scale_tables();
 
 void load_row(const TensorView& weights, int64_t row, float factor, std::span<float> out) {
   const int64_t begin = row * static_cast<int64_t>(out.size());
@@ -127,6 +112,11 @@ float largest_magnitude(const std::byte* values, DType dtype, int64_t count) {
   if (dtype == DType::bf16) return bf16_to_float(bits);
   CHECK(dtype == DType::f16, "weights of dtype ", dtype_info(dtype).name);
   return f16_to_float(bits);
+}
+
+TensorView rows_of(const TensorView& matrix, int64_t begin, int64_t rows) {
+  const int64_t cols = matrix.shape[1];
+  return {matrix.data + dtype_bytes(matrix.dtype, begin * cols), matrix.dtype, Shape{rows, cols}};
 }
 
 RoundStatistics& RoundStatistics::operator+=(const RoundStatistics& other) {

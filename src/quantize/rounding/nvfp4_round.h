@@ -50,6 +50,9 @@ GlobalScale power_of_two_global(int exponent, GlobalScale::Direction direction);
 /// infinities come back as they are: the caller compares against kWeightMax with !(x <= max).
 float largest_magnitude(const std::byte* values, DType dtype, int64_t count);
 
+/// Rows [begin, begin + rows) of a matrix.
+TensorView rows_of(const TensorView& matrix, int64_t begin, int64_t rows);
+
 struct RoundStatistics {
   double weight_squares = 0;      // sum of w^2
   double error_squares = 0;       // sum of (w - rounded)^2

@@ -28,20 +28,6 @@ struct Tile {
   int64_t cols() const { return factor.cols; }
 };
 
-/// Adds the errors of a rounded block against the weights themselves.
-template <int W>
-NIBBLE_INLINE void add_true_errors(const float* original, const float* rounded,
-                                   RoundStatistics& statistics) {
-  const detail::SearchBlock block = detail::search_block<W>(original);
-  RoundStatistics plain;
-  detail::add_errors<W>(block, detail::code_nearest(block.amax / 6.0F), plain);
-  statistics.weight_squares += plain.weight_squares;
-  statistics.amax_error_squares += plain.amax_error_squares;
-  float error = 0;
-  for (int i = 0; i < 16; ++i) error += (original[i] - rounded[i]) * (original[i] - rounded[i]);
-  statistics.error_squares += static_cast<double>(error);
-}
-
 template <int W>
 NIBBLE_INLINE void round_tile(const Tile& tile) {
   const int64_t cols = tile.cols();
@@ -76,7 +62,7 @@ NIBBLE_INLINE void encode_tile(const Tile& tile, RoundStatistics& statistics) {
           detail::encode_block<W>(rounded, detail::search_block<W>(original),
                                   tile.scales[r * (cols / 16) + at], statistics);
       std::memcpy(tile.codes + r * (cols / 2) + at * 8, &packed, 8);
-      add_true_errors<W>(original, rounded, statistics);
+      detail::add_true_errors<W>(original, rounded, statistics);
     }
 }
 

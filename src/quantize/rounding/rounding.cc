@@ -1,10 +1,12 @@
 // Chooses the algorithm of a linear: the one asked for, or the search when its data do not suffice.
 #include "quantize/rounding/rounding.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
 #include "base/concat.h"
+#include "quantize/rounding/device_gptq.h"
 #include "quantize/rounding/gptq_factor.h"
 #include "quantize/rounding/row_rounders.h"
 
@@ -41,6 +43,11 @@ std::string trouble(const RoundingRequest& request) {
   return "";
 }
 
+/// True if a device does GPTQ of this input.
+bool on_device(const RoundingRequest& request) {
+  return request.device != nullptr && request.device->takes(request.cols);
+}
+
 std::unique_ptr<RowRounder> make_rounder(const RoundingRequest& request) {
   switch (request.algorithm) {
     case RoundAlgorithm::diagonal:
@@ -48,13 +55,53 @@ std::unique_ptr<RowRounder> make_rounder(const RoundingRequest& request) {
     case RoundAlgorithm::blocks:
       return make_block_rounder(*request.statistics, request.path);
     case RoundAlgorithm::gptq:
+      if (on_device(request))
+        return make_device_gptq_rounder(*request.statistics, *request.device, request.path);
       return make_gptq_rounder(*request.statistics, request.path);
     default:
       return std::make_unique<DataFreeRounder>(request.algorithm, request.path);
   }
 }
 
+std::unique_ptr<Fp8Rounder> make_fp8_rounder(const RoundingRequest& request) {
+  if (on_device(request)) return make_device_fp8_rounder(*request.statistics, *request.device);
+  std::optional<GptqFactor> factor = make_gptq_factor(*request.statistics);
+  if (!factor) return nullptr;
+  return std::make_unique<Fp8GptqRounder>(std::move(*factor), request.path);
+}
+
 }  // namespace
+
+RoundStatistics sum_by_tiles(
+    const TensorView& weights, const RoundedBytes& out, ThreadPool& threads,
+    const std::function<RoundStatistics(const TensorView&, const RoundedBytes&)>& statistics_of) {
+  constexpr int64_t kTileRows = 8;
+  const int64_t all = weights.shape[0], cols = weights.shape[1];
+  std::vector<RoundStatistics> by_tile(static_cast<size_t>((all + kTileRows - 1) / kTileRows));
+  threads.parallel_for(by_tile.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t tile = begin; tile < end; ++tile) {
+      const int64_t row = static_cast<int64_t>(tile) * kTileRows;
+      const int64_t rows = std::min(kTileRows, all - row);
+      const auto part = [&](std::span<uint8_t> bytes, int64_t per_row) {
+        return bytes.subspan(static_cast<size_t>(row * per_row),
+                             static_cast<size_t>(rows * per_row));
+      };
+      by_tile[tile] =
+          statistics_of(rows_of(weights, row, rows),
+                        {part(out.codes, cols / 2), part(out.scales, cols / kNvfp4Group)});
+    }
+  });
+  RoundStatistics sum;
+  for (const RoundStatistics& tile : by_tile) sum += tile;
+  return sum;
+}
+
+RoundStatistics RowRounder::round_block(const TensorView& weights, int exponent,
+                                        const RoundedBytes& out, ThreadPool& threads) const {
+  return sum_by_tiles(weights, out, threads, [&](const TensorView& rows, const RoundedBytes& part) {
+    return round(rows, exponent, part.codes, part.scales);
+  });
+}
 
 double mean_square(const InputStatistics& statistics) {
   double total = 0;
@@ -100,12 +147,8 @@ Fp8Rounding prepare_fp8_rounding(const RoundingRequest& request) {
     return {.fallback = concat("its ", request.cols, " columns are no multiple of ", kMomentBlock)};
   Fp8Rounding rounding = {.fallback = trouble(request)};
   if (!rounding.fallback.empty()) return rounding;
-  std::optional<GptqFactor> factor = make_gptq_factor(*request.statistics);
-  if (factor) {
-    rounding.gptq = std::make_unique<Fp8GptqRounder>(std::move(*factor), request.path);
-  } else {
-    rounding.fallback = kNotPositive;
-  }
+  rounding.gptq = make_fp8_rounder(request);
+  if (rounding.gptq == nullptr) rounding.fallback = kNotPositive;
   return rounding;
 }
 

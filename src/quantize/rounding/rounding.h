@@ -3,11 +3,14 @@
 // may come in pieces and on any thread. Knows no files and no names. Calibration: calibration.h.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
+#include "model/gptq_device.h"
 #include "model/taps.h"
 #include "quantize/rounding/fp8_gptq.h"
 #include "quantize/rounding/nvfp4_round.h"
@@ -23,6 +26,12 @@ inline bool is_data_free(RoundAlgorithm algorithm) {
 /// The same for one linear of a run: an algorithm may leave a format to rounding without data.
 SecondMoment moment_needed(RoundAlgorithm algorithm, WeightFormat format);
 
+/// Where rows [N, K] go: codes [N, K/2], scales [N, K/16].
+struct RoundedBytes {
+  std::span<uint8_t> codes;
+  std::span<uint8_t> scales;
+};
+
 /// Rounds rows of one linear, in any order, from any thread. The bytes of a row depend on that row,
 /// the exponent and the statistics alone.
 class RowRounder {
@@ -32,7 +41,15 @@ class RowRounder {
   /// `exponent` of the fused group's global scale; codes [N, K/2], scales [N, K/16].
   virtual RoundStatistics round(const TensorView& weights, int exponent, std::span<uint8_t> codes,
                                 std::span<uint8_t> scales) const = 0;
+  /// The same of many rows, with the help of threads, on which no sum depends.
+  virtual RoundStatistics round_block(const TensorView& weights, int exponent,
+                                      const RoundedBytes& out, ThreadPool& threads) const;
 };
+
+/// Sums statistics_of(rows, their bytes) over tiles of 8 rows of `weights` [N, K], in order.
+RoundStatistics sum_by_tiles(
+    const TensorView& weights, const RoundedBytes& out, ThreadPool& threads,
+    const std::function<RoundStatistics(const TensorView&, const RoundedBytes&)>& statistics_of);
 
 struct RoundingRequest {
   RoundAlgorithm algorithm = RoundAlgorithm::search;
@@ -41,6 +58,8 @@ struct RoundingRequest {
   /// With fewer tokens than this the data-free search is used. Of an expert: tokens routed to it.
   int64_t tokens_min = 256;
   RoundPath path = RoundPath::portable;
+  /// Does GPTQ of the inputs that it takes, to the same bytes; nullptr: none.
+  GptqDevice* device = nullptr;
 };
 
 struct Rounding {
@@ -55,8 +74,8 @@ Rounding prepare_rounding(const RoundingRequest& request);
 
 /// FP8 codes: with error feedback if the algorithm is gptq, else as fp8_round.h gives them.
 struct Fp8Rounding {
-  std::string fallback;                       // the reason why gptq is not done, or empty
-  std::unique_ptr<Fp8GptqRounder> gptq = {};  // nullptr: codes are rounded one by one
+  std::string fallback;                   // the reason why gptq is not done, or empty
+  std::unique_ptr<Fp8Rounder> gptq = {};  // nullptr: codes are rounded one by one
 };
 
 /// As prepare_rounding, for a linear that becomes FP8; its columns may be any number.

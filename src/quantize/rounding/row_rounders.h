@@ -11,6 +11,8 @@ namespace nibble {
 /// Added to the second moment's diagonal, as a share of its mean: GPTQ's usual damping. It keeps
 /// columns whose input was always zero from being rounded at random, and the factorisation sound.
 inline constexpr double kDamping = 0.01;
+/// GPTQ tries these in turn, until the moment can be factorised.
+inline constexpr double kDampings[] = {kDamping, 10 * kDamping, 100 * kDamping};
 
 /// Mean of x_i^2 over tokens and columns. Zero or not finite: the statistics say nothing.
 double mean_square(const InputStatistics& statistics);

@@ -24,13 +24,14 @@ bool factorise(SquareMatrix& h) {
   return true;
 }
 
-/// From the last row to the first, row i is (e_i - sum over k > i of M_ik row_k) / M_ii.
+/// From the last row to the first, row i is (e_i - sum over k > i of M_ik row_k) / M_ii, the sum
+/// from the last k down: a device can then take whole blocks of rows off all those above at once.
 void invert(SquareMatrix& m) {
   const size_t n = m.n;
   std::vector<double> sum(n);
   for (size_t i = n; i-- > 0;) {
     std::fill(sum.begin(), sum.end(), 0.0);
-    for (size_t k = i + 1; k < n; ++k) {
+    for (size_t k = n; --k > i;) {
       const double factor = m.row(i)[k];
       const double* row = m.row(k);
       for (size_t j = k; j < n; ++j) sum[j] -= factor * row[j];

@@ -17,8 +17,7 @@ template <int W>
 NIBBLE_INLINE SearchBlock search_block(const float* u) {
   SearchBlock block;
   block.amax = block_amax<W>(u);
-  const int below = code_at_or_below(block.amax * (1.0F / 8.5F));
-  block.lo = below < 1 ? 1 : below;
+  block.lo = first_scale_code(block.amax);
   for (int i = 0; i < 16; ++i)
     block.exact[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(u[i]) & 0x7FFFFFF0U);
   return block;
@@ -135,6 +134,20 @@ NIBBLE_INLINE void add_errors(const SearchBlock& block, int code, RoundStatistic
   float square = 0;
   for (const float x : block.exact) square += x * x;
   statistics.weight_squares += static_cast<double>(square);
+}
+
+/// Adds the errors of a rounded block against the weights themselves.
+template <int W>
+NIBBLE_INLINE void add_true_errors(const float* original, const float* rounded,
+                                   RoundStatistics& statistics) {
+  const SearchBlock block = search_block<W>(original);
+  RoundStatistics plain;
+  add_errors<W>(block, code_nearest(block.amax / 6.0F), plain);
+  statistics.weight_squares += plain.weight_squares;
+  statistics.amax_error_squares += plain.amax_error_squares;
+  float error = 0;
+  for (int i = 0; i < 16; ++i) error += (original[i] - rounded[i]) * (original[i] - rounded[i]);
+  statistics.error_squares += static_cast<double>(error);
 }
 
 /// A row, block by block, each under the code that code_of(search block, its index) chooses.

@@ -23,6 +23,11 @@ Result<void> fit(DeviceContext& device, DeviceBuffer& buffer, int64_t bytes) {
   return {};
 }
 
+/// True for an input whose sums stay on the card.
+bool is_kept(const InputStatistics* wanted) {
+  return wanted != nullptr && wanted->place == MomentPlace::device;
+}
+
 InputRows rows_of(const DeviceTaps::Input& input, int32_t cols) {
   return {.packed_x = reinterpret_cast<const uint16_t*>(input.x),
           .x_stride = input.stride,
@@ -78,30 +83,41 @@ Result<void> DeviceTaps::begin(InputStatistics& head, cudaStream_t stream) {
   return place(stream);
 }
 
+/// moments_ becomes one that no taps hold.
+Result<void> DeviceTaps::find_room(int64_t bytes) {
+  if (moments_ != nullptr && moments_.use_count() > 1) std::swap(moments_, other_moments_);
+  if (moments_ == nullptr || moments_.use_count() > 1) moments_ = std::make_shared<DeviceBuffer>();
+  return fit(*device_, *moments_, bytes);
+}
+
 Result<void> DeviceTaps::place(cudaStream_t stream) {
   int64_t inputs = 0;
   int64_t doubles = 0;
+  int64_t squares = 0;          // of the role with the most that are kept
   std::vector<int64_t> places;  // index of each input's moments; -1: none
   for (Role& one : roles_) {
     one.first = inputs;
     inputs += static_cast<int64_t>(one.wanted.size());
     for (const InputStatistics* wanted : one.wanted) {
-      const int64_t count = wanted == nullptr ? 0 : static_cast<int64_t>(wanted->moment.size());
+      const int64_t count = wanted == nullptr ? 0 : moment_count(wanted->kind, wanted->cols);
       places.push_back(count == 0 ? -1 : doubles);
       doubles += count;
     }
+    if (std::ranges::any_of(one.wanted, is_kept))
+      squares = std::max(squares, std::ssize(one.wanted) * one.cols);
   }
   TRY(fit(*device_, seen_, inputs * int64_t{sizeof(SeenRows)}));
   TRY(fit(*device_, pointers_, inputs * int64_t{sizeof(double*)}));
-  TRY(fit(*device_, moments_, doubles * int64_t{sizeof(double)}));
+  TRY(fit(*device_, squares_, squares * int64_t{sizeof(double)}));
+  TRY(find_room(doubles * int64_t{sizeof(double)}));
   std::vector<double*> pointers;
   for (const int64_t place : places)
-    pointers.push_back(place < 0 ? nullptr : moments_.as<double>() + place);
+    pointers.push_back(place < 0 ? nullptr : moments_->as<double>() + place);
   if (inputs == 0) return {};
   CUDA_CHECK(
       cudaMemsetAsync(seen_.as<void>(), 0, static_cast<size_t>(inputs) * sizeof(SeenRows), stream));
   if (doubles > 0)
-    CUDA_CHECK(cudaMemsetAsync(moments_.as<void>(), 0,
+    CUDA_CHECK(cudaMemsetAsync(moments_->as<void>(), 0,
                                static_cast<size_t>(doubles) * sizeof(double), stream));
   CUDA_CHECK(cudaMemcpyAsync(pointers_.as<void>(), pointers.data(),
                              pointers.size() * sizeof(double*), cudaMemcpyHostToDevice, stream));
@@ -148,6 +164,36 @@ void DeviceTaps::add_experts(const Input& in, const Input& down, const Routed& r
   sum(down_role, rows, stream);
 }
 
+/// The sums of a role's inputs, which begin at `from`.
+void DeviceTaps::fetch_sums(const Role& role, const double*& from, cudaStream_t stream) {
+  std::vector<double> squares;
+  if (std::ranges::any_of(role.wanted, is_kept)) {
+    squares.resize(role.wanted.size() * static_cast<size_t>(role.cols));
+    CUDA_CHECK(copy_squares(pointers_.as<double*>() + role.first,
+                            static_cast<int32_t>(role.wanted.size()), role.cols,
+                            squares_.as<double>(), stream));
+    CUDA_CHECK(cudaMemcpyAsync(squares.data(), squares_.as<void>(), squares.size() * sizeof(double),
+                               cudaMemcpyDeviceToHost, stream));
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+  for (size_t i = 0; i < role.wanted.size(); ++i) {
+    InputStatistics* to = role.wanted[i];
+    if (to == nullptr || to->kind == SecondMoment::none) continue;
+    if (is_kept(to)) {
+      CHECK(to->kept == nullptr, "sums that are kept come from one run");
+      to->kept = std::shared_ptr<const double>(moments_, from);
+      std::copy_n(squares.begin() + static_cast<ptrdiff_t>(i) * role.cols, role.cols,
+                  to->moment.begin());
+    } else {
+      std::vector<double> sums(to->moment.size());
+      CUDA_CHECK(
+          cudaMemcpy(sums.data(), from, sums.size() * sizeof(double), cudaMemcpyDeviceToHost));
+      std::ranges::transform(to->moment, sums, to->moment.begin(), std::plus<>());
+    }
+    from += moment_count(to->kind, to->cols);
+  }
+}
+
 void DeviceTaps::fetch(cudaStream_t stream) {
   std::vector<SeenRows> seen;
   for (const Role& one : roles_) seen.resize(seen.size() + one.wanted.size());
@@ -155,21 +201,18 @@ void DeviceTaps::fetch(cudaStream_t stream) {
   CUDA_CHECK(cudaMemcpyAsync(seen.data(), seen_.as<void>(), seen.size() * sizeof(SeenRows),
                              cudaMemcpyDeviceToHost, stream));
   CUDA_CHECK(cudaStreamSynchronize(stream));
-  const double* from = moments_.as<double>();
+  const double* from = moments_->as<double>();
   auto next = seen.begin();
-  for (const Role& one : roles_)
+  for (const Role& one : roles_) {
     for (InputStatistics* to : one.wanted) {
       const SeenRows& rows = *next++;
       if (to == nullptr) continue;
       to->amax = std::max(to->amax, static_cast<float>(rows.amax));
       to->tokens += rows.sound;
       to->bad_tokens += rows.bad;
-      std::vector<double> sums(to->moment.size());
-      CUDA_CHECK(
-          cudaMemcpy(sums.data(), from, sums.size() * sizeof(double), cudaMemcpyDeviceToHost));
-      std::ranges::transform(to->moment, sums, to->moment.begin(), std::plus<>());
-      from += sums.size();
     }
+    fetch_sums(one, from, stream);
+  }
 }
 
 }  // namespace nibble::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "backend/cuda/ops/calibration/input_sums.h"
@@ -50,7 +51,8 @@ class DeviceTaps {
   };
   void add_experts(const Input& in, const Input& down, const Routed& routed,
                    cudaStream_t stream) const;
-  /// Adds what was summed up to the taps that begin() named. Waits for the stream.
+  /// Adds what was summed up to the taps that begin() named; sums that are kept stay in memory that
+  /// the taps then hold. Waits for the stream.
   void fetch(cudaStream_t stream);
 
  private:
@@ -66,6 +68,8 @@ class DeviceTaps {
   void want(TapRole which, Taps& taps, const LinearSource& linear);
   Result<void> place(cudaStream_t stream);
   void sum(const Role& role, InputRows rows, cudaStream_t stream) const;
+  Result<void> find_room(int64_t bytes);
+  void fetch_sums(const Role& role, const double*& from, cudaStream_t stream);
 
   DeviceContext* device_ = nullptr;
   std::array<Role, kTapRoles> roles_;
@@ -73,7 +77,9 @@ class DeviceTaps {
   DeviceBuffer row_amax_, row_, segments_;
   DeviceBuffer seen_;      // SeenRows [inputs of all roles]
   DeviceBuffer pointers_;  // double* [the same]
-  DeviceBuffer moments_;   // F64
+  DeviceBuffer squares_;   // F64 [inputs of a role, its columns]
+  // F64; taps may hold the memory of one while the other is summed up.
+  std::shared_ptr<DeviceBuffer> moments_ = nullptr, other_moments_ = nullptr;
 };
 
 }  // namespace nibble::cuda

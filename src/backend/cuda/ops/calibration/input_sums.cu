@@ -259,6 +259,14 @@ cudaError_t launch_moments(const InputRows& in, const SumScratch& scratch, doubl
   return cudaGetLastError();
 }
 
+__global__ __launch_bounds__(kThreads) void square_kernel(double* const* moments, int cols,
+                                                          double* squares) {
+  const double* from = moments[blockIdx.x];
+  if (from == nullptr) return;
+  for (int i = static_cast<int>(threadIdx.x); i < cols; i += kThreads)
+    squares[int64_t{blockIdx.x} * cols + i] = from[int64_t{i} * cols + i];
+}
+
 // ---- hidden states ----
 
 __global__ __launch_bounds__(kThreads) void widen_kernel(const uint4* from, int64_t count,
@@ -312,6 +320,12 @@ cudaError_t add_moments(const InputRows& in, const SumScratch& scratch, MomentKi
   if (kind == MomentKind::blocks)
     return launch_moments<MomentKind::blocks, 64>(in, scratch, moments, stream);
   return launch_moments<MomentKind::diagonal, 64>(in, scratch, moments, stream);
+}
+
+cudaError_t copy_squares(double* const* moments, int32_t inputs, int32_t cols, double* squares,
+                         cudaStream_t stream) {
+  square_kernel<<<static_cast<unsigned>(inputs), kThreads, 0, stream>>>(moments, cols, squares);
+  return cudaGetLastError();
 }
 
 cudaError_t widen_rows(const uint16_t* from, int64_t count, float* to, cudaStream_t stream) {

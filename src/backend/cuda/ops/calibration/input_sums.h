@@ -56,6 +56,10 @@ enum class MomentKind : uint8_t { diagonal, blocks, full };
 cudaError_t add_moments(const InputRows& in, const SumScratch& scratch, MomentKind kind,
                         double* const* moments, cudaStream_t stream);
 
+/// squares [inputs, cols] = the diagonals of full moments [cols, cols]; of a null one nothing.
+cudaError_t copy_squares(double* const* moments, int32_t inputs, int32_t cols, double* squares,
+                         cudaStream_t stream);
+
 /// h [count] F32 from BF16, and back; count a multiple of 8.
 cudaError_t widen_rows(const uint16_t* from, int64_t count, float* to, cudaStream_t stream);
 cudaError_t narrow_rows(const float* from, int64_t count, uint16_t* to, cudaStream_t stream);
