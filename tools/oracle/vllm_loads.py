@@ -48,12 +48,16 @@ FUSED = {
 }
 DIALECTS = ("compressed-tensors", "modelopt")
 RECIPES = {"mixed": DIALECTS, "w4a16": DIALECTS, "w4a4": DIALECTS, "experts-only": DIALECTS,
-           "fp8": DIALECTS, "allocated": DIALECTS, "w4a4-fp8-head": DIALECTS[:1],
-           "lab-fp8-embed": DIALECTS[:1]}
+           "fp8": DIALECTS, "allocated": DIALECTS, "mixed-fp8-head": DIALECTS,
+           "w4a4-fp8-head": DIALECTS[:1], "lab-fp8-embed": DIALECTS[:1]}
 # A choice of formats under a budget, which differ within and between layers.
 PROSE = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks" / "prose.jsonl"
 ALLOCATED = ["--target-bytes", "16MB", "--calib", PROSE, "--calib-samples", "12",
              "--calib-length", "128", "--backend", "cpu"]
+# The recipe `mixed` with the head that --target-bytes may choose: FP8, a scale for each row.
+MIXED = pathlib.Path(__file__).resolve().parents[2] / "recipes" / "mixed.yaml"
+NVFP4_HEAD = "  - match: lm_head\n    weights: nvfp4\n"
+FP8_HEAD = "  - match: lm_head\n    weights: fp8\n    input_scale: 1\n"
 # vLLM 0.26 to 0.33 wants one scale per row of a head, and plain or integer embedding tables. The
 # cards of these files say so. When a newer version takes them, this table and the cards change.
 REFUSED = {"w4a4-fp8-head": "lm_head.weight_scale", "lab-fp8-embed": "embed_tokens.weight_scale"}
@@ -314,8 +318,20 @@ def check_refused(results, folder, reason):
                   f"{folder.name}: vLLM stops at {tensor} {text[:100]}, as its card says")
 
 
+def recipe_words(folder, recipe):
+    if recipe == "allocated":
+        return ALLOCATED
+    if recipe != "mixed-fp8-head":
+        return ["--recipe", recipe]
+    text = MIXED.read_text()
+    assert NVFP4_HEAD in text, f"{MIXED}: expected {NVFP4_HEAD!r}"
+    file = folder.with_suffix(".yaml")
+    file.write_text(text.replace(NVFP4_HEAD, FP8_HEAD))
+    return ["--recipe", file]
+
+
 def quantize(nibble, model, folder, recipe, dialect):
-    way = ALLOCATED if recipe == "allocated" else ["--recipe", recipe]
+    way = recipe_words(folder, recipe)
     made = subprocess.run([nibble, "quantize", model, folder, *way, "--format", dialect,
                            "--no-progress"], capture_output=True, text=True, env=OWN_ENVIRONMENT)
     assert made.returncode == 0, made.stderr[-2000:]
