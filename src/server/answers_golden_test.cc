@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
-#include "base/file.h"
 #include "server/testing/test_server.h"
+#include "testing/golden_text.h"
 
 namespace nibble {
 namespace {
@@ -137,13 +136,7 @@ class Answers : public ServerTest {
     const std::string quoted = concat("\"", at(version, "version").as_string(), "\"");
     for (size_t place = found_.find(quoted); place != found_.npos; place = found_.find(quoted))
       found_.replace(place, quoted.size(), "\"VERSION\"");
-    const auto file =
-        std::filesystem::path(NIBBLE_SOURCE_DIR "/tests/golden/answers") / (name + ".txt");
-    if (std::filesystem::exists(file) && read_text_file(file, uint64_t{1} << 24).value() == found_)
-      return;
-    const auto kept = std::filesystem::path(::testing::TempDir()) / ("answers-" + name + ".txt");
-    write_file_atomically(kept, found_).value();
-    FAIL() << file << " differs from " << kept;
+    expect_golden_text(concat("answers/", name, ".txt"), found_);
   }
   std::string found_;
 };
