@@ -32,6 +32,7 @@ TEST(SchemaAddresses, ReferencesAreResolvedAgainstTheirBase) {
       {"./r.json", "#"},
       {"/b/r.json", "#"},
       {"//h/b/r.json#/$defs/a", "#/$defs/a"},
+      {"//h/b/x/../r.json", "#"},
       {"http://h/b/x/../r.json", "#"},
       {"../c/a.json", "#/$defs/a"},
       {"/c/a.json#n", "#/$defs/a"},

@@ -4,12 +4,12 @@
 // to take over where a change is meant.
 #include <gtest/gtest.h>
 
-#include "base/file.h"
 #include "quantize/rounding/rounding.h"
 #include "quantize/testing/calibration_runs.h"
 #include "quantize/testing/test_runs.h"
 #include "quantize/verify/inspect.h"
 #include "quantize/verify/verify.h"
+#include "testing/golden_text.h"
 
 namespace nibble {
 namespace {
@@ -73,13 +73,7 @@ std::string papers_of(const std::filesystem::path& folder) {
 }
 
 void expect_golden(const std::string& name, const std::filesystem::path& folder) {
-  const std::string found = papers_of(folder);
-  const auto file =
-      std::filesystem::path(NIBBLE_SOURCE_DIR "/tests/golden/quantize_papers") / (name + ".txt");
-  if (std::filesystem::exists(file) && test::file_text(file) == found) return;
-  const auto kept = std::filesystem::path(::testing::TempDir()) / ("papers-" + name + ".txt");
-  write_file_atomically(kept, found).value();
-  FAIL() << file << " differs from " << kept;
+  expect_golden_text(concat("quantize_papers/", name, ".txt"), papers_of(folder));
 }
 
 TEST(Papers, OfMixedFormats) {
@@ -96,6 +90,16 @@ TEST(Papers, OfModelOpt) {
   const Asked asked{.recipe = load_recipe("mixed").value(), .dialect = Dialect::modelopt};
   ASSERT_TRUE(test::run(folder / "in", folder / "out", asked).ok());
   expect_golden("modelopt", folder / "out");
+}
+
+TEST(Papers, NameWhatWasRoundedWithoutData) {
+  QuantizeReport report;
+  report.fallbacks = {{"layers.1.up", "few tokens"}, {"layers.2.up", "none"}};
+  const Json json = report.json();
+  const Json::Array& rows = json.find("rounded_without_data")->as_array();
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].dump(), R"({"linear":"layers.1.up","reason":"few tokens"})");
+  EXPECT_EQ(rows[1].dump(), R"({"linear":"layers.2.up","reason":"none"})");
 }
 
 TEST(Papers, OfACalibration) {

@@ -172,4 +172,4 @@ class Workshop:
         except subprocess.TimeoutExpired as late:
             raise DoesNotBuild("the compiler takes more than 300 s") from late
         if done.returncode != 0:
-            raise DoesNotBuild((done.stderr or done.stdout)[:300])
+            raise DoesNotBuild((done.stderr or done.stdout)[:2500])

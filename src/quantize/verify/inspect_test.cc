@@ -57,6 +57,20 @@ TEST(Inspect, NamesKindsAndSchemes) {
   EXPECT_EQ(inspection.quantization, "compressed-tensors, nvfp4-pack-quantized");
 }
 
+TEST(Inspect, BytesAndParametersOfAModuleWithAllItsTensors) {
+  const TensorEntry values{.name = "a.weight", .dtype = DType::bf16, .shape = {4, 6}, .bytes = 48};
+  const TensorEntry scales{
+      .name = "a.weight_scale", .dtype = DType::f32, .shape = {4}, .bytes = 16};
+  const TensorEntry bias{.name = "a.bias", .dtype = DType::bf16, .shape = {4}, .bytes = 8};
+  const TensorEntry other{.name = "a.k_scale", .dtype = DType::f32, .shape = {1}, .bytes = 4};
+  StoredModule module;
+  module.values = &values;
+  module.scales = &scales;
+  module.others = {&bias, &other};
+  EXPECT_EQ(module.bytes(), 48 + 16 + 8 + 4);
+  EXPECT_EQ(module.parameters(), 24 + 4);
+}
+
 TEST(Inspect, ShowsScalesOfTheCache) {
   TinyCheckpoint tiny = TinyCheckpoint::nvfp4();
   EXPECT_EQ(inspected(tiny).cache_scales, "");

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "testing/golden_text.h"
 #include "testing/tiny_checkpoint.h"
 
 namespace nibble {
@@ -230,6 +231,7 @@ const Defect kDefects[] = {
 
 TEST(Verify, EveryPlantedDefectIsFound) {
   EXPECT_GE(std::size(kDefects), 42U);
+  std::string all;
   for (const Defect& defect : kDefects) {
     TinyCheckpoint tiny = TinyCheckpoint::nvfp4();
     defect.plant(tiny);
@@ -238,6 +240,7 @@ TEST(Verify, EveryPlantedDefectIsFound) {
     const VerifyReport report = verify_checkpoint(root / "model").value();
     EXPECT_EQ(report.sound(), defect.severity == Severity::warning) << defect.name;
     const std::string found = listing(report);
+    all += concat("==== ", defect.name, "\n", found);
     EXPECT_NE(found.find(defect.expected_words), std::string::npos) << defect.name << ":\n"
                                                                     << found;
     EXPECT_GT(report.count(defect.severity), 0) << defect.name << ":\n" << found;
@@ -245,6 +248,7 @@ TEST(Verify, EveryPlantedDefectIsFound) {
       EXPECT_EQ(finding.text.find('\n'), std::string::npos) << defect.name << ": " << finding.text;
     }
   }
+  expect_golden_text("verify/findings.txt", all);
 }
 
 TEST(Verify, BrokenFoldersAreReportsAndMissingOnesErrors) {

@@ -114,6 +114,16 @@ class QuotasTest : public ::testing::Test {
   Quotas quotas_;
 };
 
+TEST_F(QuotasTest, OneTooManyAtOnceMayTryAgainInASecond) {
+  const KeyRules key{.name = "a", .concurrent_max = 2};
+  EXPECT_FALSE(quotas_.begin(key, at(0)));
+  EXPECT_FALSE(quotas_.begin(key, at(0)));
+  const auto refused = quotas_.begin(key, at(0));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(refused->retry_after_s, 1);
+}
+
 TEST_F(QuotasTest, CountsRequestsOfTheLastMinute) {
   const KeyRules key{.name = "a", .requests_per_minute = 60};
   for (int i = 0; i < 60; ++i) EXPECT_FALSE(quotas_.begin(key, at(0))) << i;
