@@ -71,7 +71,7 @@ class Draw:
 
     def __init__(self, module, shop, confine, judges=Judges.all):
         self.module, self.shop, self.confine = module, shop, confine
-        self.name = module.replace("/", "_")
+        self.name = module.replace("/", "_") + ("" if judges == Judges.all else "-own")
         self.programs = [program for program in programs_of(module)
                          if judges == Judges.all or not program.module]
         self.equivalent = marked_equivalent()

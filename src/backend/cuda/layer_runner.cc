@@ -23,7 +23,7 @@ using namespace cuda;
 
 constexpr int64_t kPassRowChoices[] = {16384, 4096, 1024};  // the most the card has room for
 constexpr int64_t kPassSequences = 64;                      // each has a state slot
-constexpr int64_t kGptqLanes = 8;                           // more do not round faster
+constexpr int64_t kGptqLanes = 12;                          // some wait for their threads
 constexpr int64_t kSpareBytes = int64_t{256} << 20;         // flags, pinned copies, the driver
 
 class CudaLayerRunner final : public LayerRunner {

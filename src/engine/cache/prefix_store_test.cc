@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "engine/cache/prefix_file.h"
+#include "engine/cache/prefix_writer.h"
 #include "engine/testing/prefix_world.h"
 #include "testing/test_files.h"
 
@@ -45,6 +49,13 @@ size_t files_in(const TemporaryFolder& folder) {
   for (const auto& file : fs::directory_iterator(folder / "pins"))
     count += file.is_regular_file() ? 1 : 0;
   return count;
+}
+
+/// The number of prefixes that are whole.
+int64_t saved_in(const TemporaryFolder& folder) {
+  return std::ranges::count_if(fs::directory_iterator(folder / "pins"), [](const auto& entry) {
+    return entry.path().extension() == ".prefix";
+  });
 }
 
 TEST(PrefixStore, SurvivesARestart) {
@@ -265,6 +276,22 @@ TEST(PrefixStore, CarriesACachedPrefixToTheNextProcess) {
   const int32_t slot = world.cache->allocate_slot(0).value();
   EXPECT_TRUE(world.acquire_checked(prompt, 192, slot, pages, cursor));
   world.check({.pages = pages, .slots = {slot}});
+}
+
+TEST(PrefixWriter, SavesOneAfterAnotherAndWhatIsQueuedAtTheEnd) {
+  const TemporaryFolder folder;
+  PrefixStore store = open(folder);
+  std::string reported;
+  {
+    PrefixWriter writer(store, [&](const std::string& line) { reported += line; });
+    writer.save(sample(1));
+    while (saved_in(folder) < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    writer.save(sample(2));
+    while (saved_in(folder) < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    writer.save(sample(3));
+  }
+  EXPECT_EQ(saved_in(folder), 3);
+  EXPECT_EQ(reported, "");
 }
 
 }  // namespace

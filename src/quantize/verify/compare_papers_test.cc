@@ -1,4 +1,4 @@
-// What an output says beside its weights, against its source: each kind of difference, and what is
+// The papers of an output against those of its source: each kind of difference, and what counts as
 // none.
 #include "quantize/verify/compare_papers.h"
 
