@@ -6,9 +6,10 @@
 #include <cstring>
 #include <future>
 
+#include "backend/cuda/checks/opened_device.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/ops/gptq/gptq_lanes.h"
 #include "gptq_times.h"
-#include "opened_device.h"
 #include "quantize/rounding/fp8_gptq.h"
 #include "quantize/rounding/row_rounders.h"
 
@@ -120,7 +121,11 @@ void check_all(GptqDevice& device) {
 
 int main(int argc, char** argv) {
   using namespace nibble;
-  cuda::DeviceContext& device = bench::opened_device();
+  if (const auto card = describe_cuda_device(); !card.ok()) {
+    std::printf("skipped: %s\n", card.error().message.c_str());
+    return 0;
+  }
+  cuda::DeviceContext& device = checks::opened_device();
   {
     auto lanes = cuda::GptqLanes::reserve(device, 4096, 4);
     if (!lanes.ok()) {
