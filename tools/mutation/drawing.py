@@ -163,7 +163,8 @@ class Draw:
                 if not program.module:
                     _ = paths[program.target]
             order = trial.nearest_first(self.parts, change.file, self.results.hints.get(mutant))
-            by = trial.seen_by(order, paths, folder / "scratch", self.confine, deadline)
+            by = trial.seen_by(order, paths, folder / "scratch", self.confine, deadline,
+                               right=self.paths())
         except DoesNotBuild:  # or a program of another module lacks something of it
             return "does_not_build", ""
         return ("killed", by.name) if by else ("survived", "")
