@@ -13,14 +13,14 @@ python=.venv/bin/python
 passed=0
 failed=0
 for target in 121a 100f 103a; do
-  cubins=()
+  objects=()
   for name in fp4_gemm fp4_proof; do
-    cubin=$work/$name.$target.cubin
-    nvcc -cubin "-arch=sm_$target" -std=c++20 -O3 -DNDEBUG --expt-relaxed-constexpr -Isrc \
-      -o "$cubin" "src/backend/cuda/ops/fp4/$name.cu" || continue
-    cubins+=("$cubin")
+    object=$work/$name.$target.o
+    nvcc -c "--generate-code=arch=compute_$target,code=[sm_$target]" -std=c++20 -O3 -DNDEBUG \
+      --expt-relaxed-constexpr -Isrc -o "$object" "src/backend/cuda/ops/fp4/$name.cu" || continue
+    objects+=("$object")
   done
-  if [ ${#cubins[@]} -eq 2 ] && "$python" tools/cuda_fp4.py --resources "${cubins[@]}"; then
+  if [ ${#objects[@]} -eq 2 ] && "$python" tools/cuda_fp4.py --resources "${objects[@]}"; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))

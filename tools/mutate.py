@@ -80,7 +80,7 @@ def planted_bugs(names, confine, jobs):
             except DoesNotBuild:  # it has no part of what the bug is in
                 paths[target] = path
         order = trial.nearest_first(draw.parts, files[0], None) if files else []
-        by = trial.seen_by(order, paths, folder / "scratch", confine)
+        by = trial.seen_by(order, paths, folder / "scratch", confine, right=draw.paths())
         shutil.rmtree(folder, ignore_errors=True)
         print(f"ok    {name}: {by.name}" if by else f"MISS  {name}: nobody saw it", flush=True)
         return by is None

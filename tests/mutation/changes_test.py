@@ -4,6 +4,7 @@
 import collections
 import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/mutation"))
@@ -12,6 +13,11 @@ import trial  # noqa: E402
 from changes import Change  # noqa: E402
 
 Program = collections.namedtuple("Program", ["target", "module"], defaults=[""])
+
+
+class RunProgram(collections.namedtuple("RunProgram", ["target", "module", "arguments"])):
+    def command(self, path):
+        return [str(path)]
 
 
 class MessageColumns(unittest.TestCase):
@@ -113,6 +119,25 @@ class Trials(unittest.TestCase):
         order = trial.nearest_first([beside, fast, near], "src/x/memory_plan.cc", None)
         self.assertEqual(order, [near, fast, beside])
         self.assertEqual((fast.seconds_max, near.seconds_max, hint.seconds_max), (5, 20, 900))
+
+    def test_what_fails_must_pass_without_the_change(self):
+        """Three programs: good, bad, and one that fails every second time from the first on."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+
+            def made(file, text):
+                (folder / file).write_text("#!/bin/sh\n" + text)
+                (folder / file).chmod(0o755)
+                return folder / file
+            good, bad = made("good", "exit 0"), made("bad", "exit 1")
+            count = folder / "count"
+            flaky = made("flaky", f"echo >> {count}; exit $(( $(wc -l < {count}) % 2 ))")
+            part = trial.Part(RunProgram("t", "", ("x",)), seconds=1.0)
+            for changed, right, seen in [(bad, good, part), (good, good, None), (bad, bad, None),
+                                         (flaky, good, None), (bad, None, part)]:
+                found = trial.seen_by([part], {"t": changed}, folder / "scratch", None,
+                                      right=right and {"t": right})
+                self.assertEqual(found, seen, f"{changed} {right}")
 
     def test_the_score_leaves_out_what_is_marked(self):
         self.assertEqual(changes.Score(killed=17, survived=3, marked=5).percent, 85.0)

@@ -162,10 +162,11 @@ class Draw:
             for program in self.programs:
                 if not program.module:
                     _ = paths[program.target]
-        except DoesNotBuild:
+            order = trial.nearest_first(self.parts, change.file, self.results.hints.get(mutant))
+            by = trial.seen_by(order, paths, folder / "scratch", self.confine, deadline,
+                               right=self.paths())
+        except DoesNotBuild:  # or a program of another module lacks something of it
             return "does_not_build", ""
-        order = trial.nearest_first(self.parts, change.file, self.results.hints.get(mutant))
-        by = trial.seen_by(order, paths, folder / "scratch", self.confine, deadline)
         return ("killed", by.name) if by else ("survived", "")
 
 

@@ -28,6 +28,7 @@ class WordFilter final : public OutputFilter {
       const std::lock_guard lock(mutex_);
       ++asked_;
       longest_ = std::max(longest_, question->text.size());
+      last_ = question->text;
     }
     if (speed_ == Speed::never) return;
     const bool hit = question->text.find(word_) != std::string::npos;
@@ -36,6 +37,10 @@ class WordFilter final : public OutputFilter {
   int asked() const {
     const std::lock_guard lock(mutex_);
     return asked_;
+  }
+  std::string last() const {
+    const std::lock_guard lock(mutex_);
+    return last_;
   }
   size_t longest() const {
     const std::lock_guard lock(mutex_);
@@ -48,6 +53,7 @@ class WordFilter final : public OutputFilter {
   mutable std::mutex mutex_;
   int asked_ = 0;
   size_t longest_ = 0;
+  std::string last_;
 };
 
 /// Runs what is posted when told to, so that questions stay open as long as a test wants.
@@ -151,6 +157,25 @@ TEST(HeldAnswer, HoldsBackTheWindowAndNoMore) {
       SCOPED_TRACE(concat(window, " bytes of ", character));
       expect_window_held(window, character);
     }
+}
+
+/// Patterns may look at what is before a word, so whole words of what was shown are asked again.
+TEST(HeldAnswer, AsksWithWholeWordsOfWhatWasShown) {
+  Loop loop;
+  FilterOptions options;
+  const auto filter = std::make_shared<WordFilter>("x");
+  options.filters = {filter};
+  options.window_bytes = 10;
+  FilterPanel panel(options, loop.server());
+  const auto held = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
+  std::string shown;
+  for (const char c : std::string("one two three four five six seven eight")) {
+    held->add({{.kind = OutputEvent::Kind::content, .text = std::string(1, c)}});
+    loop.run();
+    for (const OutputEvent& event : held->take()) shown += event.text;
+  }
+  EXPECT_EQ(shown, "one two three fo");
+  EXPECT_EQ(filter->last(), " three four five six");
 }
 
 TEST(HeldAnswer, EventsKeepTheirOrderAndCallsAreJudged) {
