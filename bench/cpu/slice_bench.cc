@@ -1,6 +1,7 @@
 // A model as `nibble synth` writes it: time and memory of loading, then prompts and decoding, with
 // the bytes that a step reads against the bandwidth that this machine reads memory with.
-//   slice_bench DIR [threads] [isa] [auto|f32] [all|load] [auto|mapped|copied]
+//   slice_bench DIR [threads] [isa] [auto|f32] [all|load] [auto|mapped|copied] [memory in GB]
+// Weights beyond such a memory, which the caller sees to, are streamed.
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,6 +109,7 @@ int run(const std::string& folder, const BackendOptions& options, Extent extent)
   std::printf("load of %.2f GB: %.2f s (%.2f open and bind), %.2f s of CPU, %.2f GB/s\n",
               bytes * 1e-9, load_s, bound_s, cpu_seconds() - cpu, bytes * 1e-9 / load_s);
   const ReservedBytes reserved = backend->reserved_bytes().value();
+  if (backend->host_weights()->streamed) std::printf("streamed; ");
   std::printf("weights of %.0f MB; resident memory: %.0f MB of this process, %.0f MB of files\n",
               static_cast<double>(reserved.weights) * 1e-6, status_mb("RssAnon"),
               status_mb("RssFile"));
@@ -133,17 +135,20 @@ int main(int argc, char** argv) {
   if (argc < 2)
     return std::fprintf(stderr,
                         "slice_bench DIR [threads] [isa] [auto|f32] [all|load] "
-                        "[auto|mapped|copied]\n"),
+                        "[auto|mapped|copied] [memory in GB]\n"),
            1;
   const auto is = [&](int place, const char* word) {
     return argc > place && std::string(argv[place]) == word;
   };
-  return nibble::run(argv[1],
-                     {.activations = is(4, "f32") ? Activations::f32 : Activations::automatic,
-                      .threads = argc > 2 ? std::atoi(argv[2]) : 0,
-                      .isa = argc > 3 ? argv[3] : "",
-                      .weights = is(6, "copied")   ? WeightPlace::copied
-                                 : is(6, "mapped") ? WeightPlace::mapped
-                                                   : WeightPlace::automatic},
-                     is(5, "load") ? Extent::loading : Extent::everything);
+  return nibble::run(
+      argv[1],
+      {.activations = is(4, "f32") ? Activations::f32 : Activations::automatic,
+       .threads = argc > 2 ? std::atoi(argv[2]) : 0,
+       .isa = argc > 3 ? argv[3] : "",
+       .host_memory_bytes = argc > 7 ? static_cast<int64_t>(std::atof(argv[7]) * 1e9) : 0,
+       .weights = is(6, "copied")   ? WeightPlace::copied
+                  : is(6, "mapped") ? WeightPlace::mapped
+                                    : WeightPlace::automatic,
+       .beyond_memory = nibble::BeyondMemory::streamed},
+      is(5, "load") ? Extent::loading : Extent::everything);
 }
