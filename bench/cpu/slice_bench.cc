@@ -1,6 +1,7 @@
 // A model as `nibble synth` writes it: time and memory of loading, then prompts and decoding, with
 // the bytes that a step reads against the bandwidth that this machine reads memory with.
-//   slice_bench DIR [threads] [isa] [auto|f32] [load]
+//   slice_bench DIR [threads] [isa] [auto|f32] [all|load] [auto|mapped|copied] [memory in GB]
+// Weights beyond such a memory, which the caller sees to, are streamed.
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,10 +94,10 @@ void print(const char* what, double tokens, const Times& t) {
 }
 
 int run(const std::string& folder, const BackendOptions& options, Extent extent) {
-  const double rss = status_mb("VmRSS");
   const double cpu = cpu_seconds();
   const auto begin = Clock::now();
-  const Checkpoint checkpoint = Checkpoint::open(folder).value();
+  Checkpoint checkpoint = Checkpoint::open(folder).value();
+  if (options.weights != WeightPlace::copied) checkpoint.map_files().value();
   const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
   const Weights weights = Weights::bind(checkpoint, config).value();
   const double bound_s = seconds_since(begin);
@@ -107,9 +108,11 @@ int run(const std::string& folder, const BackendOptions& options, Extent extent)
   std::printf("%s\n", backend->description().c_str());
   std::printf("load of %.2f GB: %.2f s (%.2f open and bind), %.2f s of CPU, %.2f GB/s\n",
               bytes * 1e-9, load_s, bound_s, cpu_seconds() - cpu, bytes * 1e-9 / load_s);
-  std::printf("resident memory: %.0f MB more, %.0f MB beyond the tensors' bytes, peak %.0f MB\n",
-              status_mb("VmRSS") - rss, status_mb("VmRSS") - rss - bytes * 1e-6,
-              status_mb("VmHWM"));
+  const ReservedBytes reserved = backend->reserved_bytes().value();
+  if (backend->host_weights()->streamed) std::printf("streamed; ");
+  std::printf("weights of %.0f MB; resident memory: %.0f MB of this process, %.0f MB of files\n",
+              static_cast<double>(reserved.weights) * 1e-6, status_mb("RssAnon"),
+              status_mb("RssFile"));
   std::fflush(stdout);
   if (extent == Extent::loading) return 0;
   backend->reserve({.pages = kPages, .state_slots = kSequences, .rows_max = kPrompt}).value();
@@ -117,7 +120,8 @@ int run(const std::string& folder, const BackendOptions& options, Extent extent)
   print("decode, 1 stream", 1, measure(*backend, config, 1, 1, 41));
   print("decode, 8 streams", kSequences, measure(*backend, config, kSequences, 1, 15));
   print("prompt of 512", kPrompt, measure(*backend, config, 1, kPrompt, 5));
-  std::printf("resident memory: %.0f MB, peak %.0f MB\n", status_mb("VmRSS"), status_mb("VmHWM"));
+  std::printf("resident memory: %.0f MB of this process, %.0f MB of files\n", status_mb("RssAnon"),
+              status_mb("RssFile"));
   return 0;
 }
 
@@ -127,11 +131,24 @@ int run(const std::string& folder, const BackendOptions& options, Extent extent)
 int main(int argc, char** argv) {
   using nibble::Activations;
   using nibble::Extent;
-  if (argc < 2) return std::fprintf(stderr, "slice_bench DIR [threads] [isa] [auto|f32]\n"), 1;
-  const bool exact = argc > 4 && std::string(argv[4]) == "f32";
-  return nibble::run(argv[1],
-                     {.activations = exact ? Activations::f32 : Activations::automatic,
-                      .threads = argc > 2 ? std::atoi(argv[2]) : 0,
-                      .isa = argc > 3 ? argv[3] : ""},
-                     argc > 5 ? Extent::loading : Extent::everything);
+  using nibble::WeightPlace;
+  if (argc < 2)
+    return std::fprintf(stderr,
+                        "slice_bench DIR [threads] [isa] [auto|f32] [all|load] "
+                        "[auto|mapped|copied] [memory in GB]\n"),
+           1;
+  const auto is = [&](int place, const char* word) {
+    return argc > place && std::string(argv[place]) == word;
+  };
+  return nibble::run(
+      argv[1],
+      {.activations = is(4, "f32") ? Activations::f32 : Activations::automatic,
+       .threads = argc > 2 ? std::atoi(argv[2]) : 0,
+       .isa = argc > 3 ? argv[3] : "",
+       .host_memory_bytes = argc > 7 ? static_cast<int64_t>(std::atof(argv[7]) * 1e9) : 0,
+       .weights = is(6, "copied")   ? WeightPlace::copied
+                  : is(6, "mapped") ? WeightPlace::mapped
+                                    : WeightPlace::automatic,
+       .beyond_memory = nibble::BeyondMemory::streamed},
+      is(5, "load") ? Extent::loading : Extent::everything);
 }

@@ -27,6 +27,8 @@ class File {
   ~File();
 
   const std::filesystem::path& path() const { return path_; }
+  /// For system calls that are not here; it stays this object's.
+  int descriptor() const { return descriptor_; }
   Result<uint64_t> size() const;
   /// Fills `out` from `offset`; a short file is `corrupt`.
   Result<void> read_at(std::span<std::byte> out, uint64_t offset) const;

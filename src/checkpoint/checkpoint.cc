@@ -14,7 +14,8 @@ struct Checkpoint::State {
   std::filesystem::path folder;
   std::vector<std::string> names;
   std::vector<File> files;
-  std::vector<DirectFile> direct;  // as files; empty: not asked for
+  std::vector<DirectFile> direct;        // as files; empty: not asked for
+  std::shared_ptr<MappedFiles> mapping;  // null: not asked for
   std::vector<TensorEntry> entries;
   Json config;
 };
@@ -153,6 +154,25 @@ Result<void> Checkpoint::read_directly() {
     direct.push_back(TRY(DirectFile::open(state_->folder / name)));
   state_->direct = std::move(direct);
   return {};
+}
+
+Result<void> Checkpoint::map_files() {
+  std::vector<MappedFile> files;
+  for (const std::string& name : state_->names)
+    files.push_back(TRY(MappedFile::map(state_->folder / name)));
+  state_->mapping = std::make_shared<MappedFiles>(std::move(files));
+  return {};
+}
+
+std::shared_ptr<MappedFiles> Checkpoint::mapping() const { return state_->mapping; }
+
+MappedBytes Checkpoint::mapped(const TensorEntry& entry) const {
+  const std::span<const TensorEntry> own = entries();
+  if (!state_->mapping || &entry < own.data() || &entry >= own.data() + own.size()) return {};
+  const MappedFile& file = state_->mapping->file(entry.file);
+  if (entry.offset + static_cast<uint64_t>(entry.bytes) > file.bytes().size()) return {};
+  return {.file = &file,
+          .bytes = file.bytes().subspan(entry.offset, static_cast<size_t>(entry.bytes))};
 }
 
 const std::filesystem::path& Checkpoint::folder() const { return state_->folder; }

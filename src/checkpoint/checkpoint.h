@@ -1,6 +1,7 @@
 // Checkpoint: name -> view over the safetensors files of one Hugging Face folder. Headers are read
 // and checked at open (limits, overlaps, sizes, index); tensor bytes are read when asked, by
-// positioned reads, never mapped: a truncated or changing file is an Error, not a signal.
+// positioned reads: a truncated or changing file is an Error, not a signal. Files are mapped only
+// for who asks, and computes from them where they lie (base/mapped_file.h).
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,8 @@ class Checkpoint final : public TensorSource {
   /// From here on tensor bytes are read past the page cache. Errors: unsupported where the file
   /// system refuses; then nothing changes.
   Result<void> read_directly();
+  /// From here on tensors are mapped() too. Errors: those of MappedFile::map; then nothing changes.
+  Result<void> map_files();
 
   const std::filesystem::path& folder() const;
   /// File names inside folder(), in index order.
@@ -62,6 +65,9 @@ class Checkpoint final : public TensorSource {
                                     const Shape& shape) const;
   Result<void> read_bytes(const TensorEntry& entry, int64_t begin,
                           std::span<std::byte> out) const override;
+  /// Only of entries(); another entry may have the name of one of them and other bytes.
+  MappedBytes mapped(const TensorEntry& entry) const override;
+  std::shared_ptr<MappedFiles> mapping() const override;
 
   /// config.json, parsed. A missing or broken one fails open().
   const Json& config() const;

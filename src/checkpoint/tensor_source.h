@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/result.h"
+#include "checkpoint/mapped_files.h"
 #include "tensor/tensor.h"
 
 namespace nibble {
@@ -30,6 +32,10 @@ class TensorSource {
   /// Bytes [begin, begin + out.size()) of the tensor's data. Several threads may read at once.
   virtual Result<void> read_bytes(const TensorEntry& entry, int64_t begin,
                                   std::span<std::byte> out) const = 0;
+  /// The bytes of a tensor that lies in mapping().
+  virtual MappedBytes mapped(const TensorEntry& /*entry*/) const { return {}; }
+  /// The files that mapped() points into, for who computes from them; null: nothing is mapped.
+  virtual std::shared_ptr<MappedFiles> mapping() const { return nullptr; }
   /// The whole tensor.
   Result<Tensor> read(const TensorEntry& entry) const {
     Tensor tensor(entry.dtype, entry.shape);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/backend_options.h"
 #include "model/batch.h"
 #include "model/cache_moves.h"
 #include "model/config/config.h"
@@ -24,54 +25,6 @@
 #include "tensor/tensor.h"
 
 namespace nibble {
-
-/// The precision of activations that are multiplied by a weight matrix. automatic: int8 on a CPU;
-/// on a card bf16, or declared where its products of 4-bit codes were proved
-/// (backend/cuda/activations/activation_rule.h). bf16: inputs of linears rounded to BF16. declared:
-/// exactly what the checkpoint declares, 4-bit activations included. f32: nothing rounded. int8, on
-/// a CPU: groups of 16 as 8-bit integers with an F32 scale where weights are NVFP4, BF16 where they
-/// are FP8, nothing rounded elsewhere.
-enum class Activations : uint8_t { automatic, bf16, declared, f32, int8 };
-std::string_view activations_name(Activations mode);
-
-/// The format in which keys and values are kept. automatic: BF16 on a card (F32 with
-/// Activations::f32), F32 on a CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become
-/// the largest it has. The formats of 4 bits are defined in model/kv_four_bits.h. The reference
-/// keeps the rounded numbers in F32.
-enum class KvCache : uint8_t { automatic, bf16, fp8, turboquant_4bit_nc, nvfp4 };
-inline constexpr KvCache kKvCaches[] = {KvCache::automatic, KvCache::bf16, KvCache::fp8,
-                                        KvCache::turboquant_4bit_nc, KvCache::nvfp4};
-std::string_view kv_cache_name(KvCache kind);
-
-/// The format in which the recurrent state of a sequence is kept between passes; arithmetic on it
-/// is F32. bf16: rounded to nearest even where state_rounding_rows (model/batch.h) says; on a CPU
-/// the rounded numbers lie in F32.
-enum class StateCache : uint8_t { f32, bf16 };
-std::string_view state_cache_name(StateCache kind);
-
-/// A smaller card to imitate; zeros limit nothing.
-struct CardLimit {
-  int64_t memory_bytes = 0;       // bytes that this process may take, context included
-  int32_t shared_bytes = 0;       // shared memory of one thread block
-  bool portable_kernels = false;  // no instructions of newer architectures
-};
-
-/// Is told how many bytes of the weights are loaded; called by any thread, by one at a time.
-using LoadingReport = std::function<void(int64_t done, int64_t total)>;
-
-struct BackendOptions {
-  Activations activations = Activations::automatic;
-  KvCache kv_cache = KvCache::automatic;
-  StateCache state = StateCache::f32;
-  /// KvCache::fp8 uses these scales of each attention layer (model/kv_scales.h); empty means 1
-  /// everywhere.
-  std::vector<KvScale> kv_scales;
-  CardLimit card;
-  int threads = 0;                // 0: one per usable core
-  std::string isa;                // of cpu::usable_kernels(); empty: the fastest usable
-  int64_t host_memory_bytes = 0;  // bytes that weights on a CPU may take; 0: no limit
-  LoadingReport loading;          // on a CPU; may be empty
-};
 
 /// Cache pools, reserved once, never grown.
 struct PoolSizes {
@@ -249,6 +202,8 @@ class BackendFacts {
   virtual std::string arithmetic() = 0;
   /// Nothing: weights and caches lie in the host's own memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  /// Nothing from a backend that keeps no account.
+  virtual std::optional<HostWeights> host_weights() const { return std::nullopt; }
   /// Bytes that reserve() allocates beside pages and states: on the device, or in host memory
   /// where that is the device. Allocates nothing.
   virtual int64_t workspace_bytes(const PoolSizes& /*sizes*/) const { return 0; }

@@ -11,8 +11,8 @@ import re
 
 FILES_MAX = 40
 ROOMS = {
-    "cli": ["options", "card", "drafts", "serving", "manual", "quantizing", "plan", "hub", "chat",
-            "evaluating", "benchmarks"],
+    "cli": ["options", "card", "drafts", "loading", "serving", "manual", "quantizing", "plan",
+            "hub", "chat", "evaluating", "benchmarks"],
     "engine": ["sample", "cache", "schedule"],
     "media": ["formats", "video"],
     "model": ["config", "weights", "synthetic"],

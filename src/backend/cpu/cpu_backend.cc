@@ -35,9 +35,11 @@ class CpuBackend final : public Backend {
   }
 
   Result<void> load(const Weights& weights, const BackendOptions& options) {
-    weights_ = TRY(cpu::CpuWeights::load(
-        weights, config_, pool_,
-        {.memory_bytes = options.host_memory_bytes, .report = options.loading}));
+    weights_ = TRY(cpu::CpuWeights::load(weights, config_, pool_,
+                                         {.memory_bytes = options.host_memory_bytes,
+                                          .place = options.weights,
+                                          .beyond = options.beyond_memory,
+                                          .report = options.loading}));
     weights_.take_kv_scales(config_, options.kv_scales);
     return {};
   }
@@ -64,6 +66,17 @@ class CpuBackend final : public Backend {
     return cpu::pass_memory_bytes(config_, sizes, activations_);
   }
   std::optional<ReservedBytes> reserved_bytes() const override;
+  void outlive_device() override {
+    if (weights_.mapping) weights_.mapping->outlive();
+  }
+  std::optional<HostWeights> host_weights() const override {
+    HostWeights all = weights_.stored;
+    all.copied = weights_.bytes() - all.mapped;
+    return all;
+  }
+  Result<void> alive() const override {
+    return weights_.mapping ? weights_.mapping->intact() : Result<void>();
+  }
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override {
     return cpu::Pools::page_bytes(config_, kv_format_of(kv_cache_, KvFormat::f32));

@@ -21,10 +21,10 @@ class Loader {
 
  private:
   void add(const LinearSource& source, PackedLinear& target) { matrices_.add(source, target); }
-  void add(const MlpSources& sources, MlpWeights& target) {
-    add(sources.gate, target.gate);
-    add(sources.up, target.up);
-    add(sources.down, target.down);
+  void add(const MlpSources& sources, MlpWeights& target, Reading reading = Reading::always) {
+    matrices_.add(sources.gate, target.gate, reading);
+    matrices_.add(sources.up, target.up, reading);
+    matrices_.add(sources.down, target.down, reading);
   }
   Result<void> attention(const AttentionSources& sources, AttentionWeights& target);
   Result<void> delta_net(const DeltaNetSources& sources, DeltaNetWeights& target);
@@ -76,7 +76,8 @@ Result<void> Loader::delta_net(const DeltaNetSources& sources, DeltaNetWeights& 
 void Loader::moe(const MoeSources& sources, MoeWeights& target) {
   add(sources.router, target.router);
   target.experts.resize(sources.experts.size());
-  for (size_t e = 0; e < sources.experts.size(); ++e) add(sources.experts[e], target.experts[e]);
+  for (size_t e = 0; e < sources.experts.size(); ++e)
+    add(sources.experts[e], target.experts[e], Reading::routed);
   add(sources.shared, target.shared);
   add(sources.shared_gate, target.shared_gate);
 }
@@ -147,7 +148,7 @@ bool shares_embedding(const Weights& weights) {
 Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& config,
                                     ThreadPool& pool, const LoadLimits& limits) {
   CpuWeights loaded;
-  MatrixLoader matrices(weights);
+  MatrixLoader matrices(weights, limits);
   Loader loader(weights, config, matrices);
   matrices.add(weights.head(), loaded.head);
   if (!shares_embedding(weights)) TRY(matrices.add_embedding(loaded.embedding.emplace()));
@@ -156,8 +157,12 @@ Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& c
     TRY(loader.layer(weights.layers()[i], config.layers[i], loaded.layers[i]));
   if (weights.mtp()) TRY(loader.mtp(*weights.mtp(), loaded.mtp.emplace()));
   if (weights.vision()) TRY(loader.vision(*weights.vision(), loaded.vision.emplace()));
-  loaded.arena = TRY(matrices.place(limits.memory_bytes));
-  TRY(matrices.load(pool, limits.report));
+  loaded.arena = TRY(matrices.place());
+  loaded.stored = matrices.stored();
+  if (loaded.stored.mapped > 0) loaded.mapping = weights.tensors().mapping();
+  TRY(matrices.load(pool));
+  if (loaded.mapping) TRY(loaded.mapping->intact());
+  if (loaded.stored.streamed) loaded.mapping->read_at_random();
   loaded.final_norm = TRY(loader.norm(weights.final_norm()));
   return loaded;
 }
@@ -210,8 +215,9 @@ int64_t CpuWeights::bytes() const {
     for (const std::vector<float>* norm : {&mtp->embedding_norm, &mtp->hidden_norm, &mtp->norm})
       floats += norm->capacity();
   }
-  const int64_t rows = embedding ? embedding->values.bytes() + embedding->scales.bytes() : 0;
-  return arena.bytes() + rows + (vision ? vision->vector_bytes() : 0) +
+  const bool own_rows = embedding && !embedding->is_mapped();
+  return arena.bytes() + stored.mapped + (own_rows ? embedding->bytes() : 0) +
+         (vision ? vision->vector_bytes() : 0) +
          static_cast<int64_t>(floats * sizeof(float) + doubles * sizeof(double));
 }
 

@@ -1,10 +1,11 @@
-// All weights of a model in the layout of this backend, in one block of memory. While the threads
-// interleave, each has one piece of a matrix in memory twice.
+// All weights of a model as this backend computes from them: matrices where their files are mapped,
+// or in one block of memory. While the threads interleave, each has one piece of a matrix twice.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "backend/cpu/matrix_loader.h"
 #include "backend/cpu/packed_linear.h"
 #include "backend/cpu/weight_arena.h"
 #include "base/thread_pool.h"
@@ -81,14 +82,11 @@ struct VisionWeights {
   int64_t vector_bytes() const;
 };
 
-struct LoadLimits {
-  int64_t memory_bytes = 0;  // that the weights may take; 0: no limit
-  LoadingReport report;      // may be empty
-};
-
 struct CpuWeights {
-  WeightArena arena;                      // of all matrices
-  std::optional<LinearWeight> embedding;  // absent when tied: then rows come from `head`
+  std::shared_ptr<MappedFiles> mapping;    // null: all matrices are in the arena
+  HostWeights stored;                      // what is read in the mapping
+  WeightArena arena;                       // of all other matrices, and of the factors of each
+  std::optional<EmbeddingRows> embedding;  // absent when tied: then rows come from `head`
   PackedLinear head;
   std::vector<float> final_norm;
   std::vector<LayerWeights> layers;
@@ -102,7 +100,7 @@ struct CpuWeights {
   /// Divides keys by their scales and multiplies queries by them, in the weights of their norms, so
   /// that pages keep key / scale and scores stay what they are. One for each attention layer.
   void take_kv_scales(const ModelConfig& config, std::span<const KvScale> scales);
-  /// All numbers of the model that it holds, in bytes.
+  /// All numbers of the model that it holds or reads in the mapping, in bytes.
   int64_t bytes() const;
 };
 

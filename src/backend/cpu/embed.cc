@@ -3,6 +3,7 @@
 
 #include "backend/cpu/context.h"
 #include "backend/cpu/rope.h"
+#include "tensor/fp8.h"
 
 namespace nibble::cpu {
 
@@ -17,8 +18,12 @@ void embed_rows(const Context& context, const Batch& batch, Matrix& to) {
           own->embedding != nullptr ? own->embedding : context.media.rows.row(own->place);
       std::copy_n(from, context.config.hidden, out);
       ++own;
+    } else if (weights.embedding && weights.embedding->is_mapped()) {
+      const TensorView& rows = weights.embedding->mapped;
+      const int64_t cols = context.config.hidden;
+      decode_plain(rows.data + dtype_bytes(rows.dtype, token * cols), rows.dtype, cols, out);
     } else if (weights.embedding) {
-      dequantize_rows(*weights.embedding, token, token + 1, out);
+      dequantize_rows(weights.embedding->own, token, token + 1, out);
     } else {
       // Tied: unpacks padded columns too, which are zero as the row's own padding must be.
       context.kernels.unpack_row(weights.head.view(), token, out);

@@ -2,6 +2,8 @@
 // and low_*.h, which the kernels are written on.
 // clang-format off
 #include "backend/cpu/vector_kernels.inl"
+#include "backend/cpu/panel_window.inl"
+#include "backend/cpu/weight_formats.inl"
 #include "backend/cpu/linear_kernels.inl"
 #include "backend/cpu/low_rows.inl"
 #include "backend/cpu/low_direct.inl"

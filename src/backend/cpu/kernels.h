@@ -15,6 +15,8 @@ namespace nibble::cpu {
 
 constexpr int kPanelRows = 16;     // weight rows of one panel, one per SIMD lane
 constexpr int kRowsDirectMax = 4;  // up to here weights are decoded in registers
+/// Rows as their file stores them are a whole number of such pieces long.
+constexpr int kStoredRowBytes = 128;
 
 /// The forms in which a packed panel stores its 16 rows; Kp is K rounded up to 16, padded with
 /// zeros.
@@ -37,6 +39,9 @@ struct LinearPanels {
   int64_t scale_bytes = 0;             // of one panel
   const float* final_scale = nullptr;  // [panels * 16], or null for f32 and bf16
   int64_t rows = 0;                    // N, of the whole weight
+  /// The values, and the scales of NVFP4, are 16 rows one after the other in place of panels, as
+  /// files store them. Then N and K are such that no panel has padding.
+  bool stored = false;
 
   int64_t panel_begin = 0;  // the panels to compute
   int64_t panel_end = 0;

@@ -8,91 +8,7 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr int kChunkColumns = 128;  // of the blocked product; = kFp8Block, a multiple of 16
-constexpr int kChunkRows = 96;      // rows whose sums wait in L1 between chunks
-
-// A format: kColumns of one unit, its bytes, and decode<pair> -> columns 2 pair and 2 pair + 1.
-// kGroup: columns under one scale, 0 for none.
-
-struct F32Unit {
-  static constexpr int kColumns = 2;
-  static constexpr int kBytes = 128;
-  static constexpr int kGroup = 0;
-  Vec first, second;
-  static F32Unit load_unit(const std::byte* p) {
-    const auto* values = reinterpret_cast<const float*>(p);
-    return {load(values), load(values + 16)};
-  }
-  template <int kPair>
-  void decode(Vec& even, Vec& odd) const {
-    even = first;
-    odd = second;
-  }
-};
-
-struct Bf16Unit {
-  static constexpr int kColumns = 2;
-  static constexpr int kBytes = 64;
-  static constexpr int kGroup = 0;
-  Words words;
-  static Bf16Unit load_unit(const std::byte* p) { return {load_words(p)}; }
-  template <int kPair>
-  void decode(Vec& even, Vec& odd) const {
-    even = as_floats(shift_left<16>(words));
-    odd = as_floats(mask_words(words, 0xFFFF0000U));
-  }
-};
-
-/// E4M3 bits moved to the F32 fields; the multiplication by 2^(127-7) corrects the exponent bias
-/// and makes subnormals right too.
-inline Vec e4m3_fields_to_float(Words fields) {
-  return mul(as_floats(fields), broadcast(0x1p120F));
-}
-
-template <int kScaleGroup>
-struct Fp8Unit {
-  static constexpr int kColumns = 4;
-  static constexpr int kBytes = 64;
-  static constexpr int kGroup = kScaleGroup;
-  Words words;
-  static Fp8Unit load_unit(const std::byte* p) { return {load_words(p)}; }
-  template <int kByte>
-  Vec column() const {
-    const Words top = shift_left<24 - 8 * kByte>(words);
-    return e4m3_fields_to_float(mask_words(shift_right_signed<4>(top), 0x87F00000U));
-  }
-  template <int kPair>
-  void decode(Vec& even, Vec& odd) const {
-    even = column<2 * kPair>();
-    odd = column<2 * kPair + 1>();
-  }
-};
-
-struct Nvfp4Format : Nvfp4Unit {
-  static constexpr int kBytes = 8 * kColumns;
-  static constexpr int kGroup = 16;
-  static Nvfp4Format load_unit(const std::byte* p) { return {Nvfp4Unit::load(p)}; }
-};
-
-/// Scale of columns [k, k + kGroup) for the 16 rows of a panel. E4M3 scales are never negative
-/// (PackedLinear refuses others), so their bits need no room for a sign.
-template <typename Format>
-inline Vec group_scale(const std::byte* scales, int64_t k) {
-  if constexpr (Format::kGroup == 16) {
-    return e4m3_fields_to_float(shift_left<20>(widen_bytes(scales + k)));  // 16 bytes per group
-  } else {
-    float scale;
-    __builtin_memcpy(&scale, scales + k / Format::kGroup * 4, sizeof scale);
-    return broadcast(scale);
-  }
-}
-
-inline const std::byte* panel_at(const LinearPanels& a, int64_t panel) {
-  return a.panels + panel * a.panel_bytes;
-}
-inline const std::byte* scales_at(const LinearPanels& a, int64_t panel) {
-  return a.scales + panel * a.scale_bytes;
-}
+constexpr int kChunkRows = 96;  // rows whose sums wait in L1 between chunks
 
 /// Final scale, then the store of one panel's part of one row; the last panel may be partial.
 inline void finish(const LinearPanels& a, int64_t row, int64_t panel, Vec sum) {
@@ -135,21 +51,28 @@ inline void multiply_pair(const Format (&unit)[P], const float* x, int64_t x_str
   }
 }
 
-/// Adds `columns` columns, whose units begin at `panels`, to the sums of R rows and P panels.
+/// Units of P panels, `stride` bytes apart, and the inputs that meet them.
+struct Columns {
+  const std::byte* panels;
+  int64_t stride;
+  const float* x;
+  int64_t x_stride;
+};
+
+/// Adds `count` columns to the sums of R rows and P panels.
 template <typename Format, int R, int P>
-inline void multiply_columns(const LinearPanels& a, const std::byte* panels, int64_t columns,
-                             const float* x, Vec (&sum)[R][P]) {
-  for (int64_t k = 0; k < columns; k += Format::kColumns) {
+inline void multiply_columns(Columns c, int64_t count, Vec (&sum)[R][P]) {
+  for (int64_t k = 0; k < count; k += Format::kColumns) {
     Format unit[P];
-    for (int p = 0; p < P; ++p) unit[p] = Format::load_unit(panels + p * a.panel_bytes);
-    multiply_pair<Format, 0>(unit, x, a.x_stride, sum);
-    if constexpr (Format::kColumns >= 4) multiply_pair<Format, 1>(unit, x, a.x_stride, sum);
+    for (int p = 0; p < P; ++p) unit[p] = Format::load_unit(c.panels + p * c.stride);
+    multiply_pair<Format, 0>(unit, c.x, c.x_stride, sum);
+    if constexpr (Format::kColumns >= 4) multiply_pair<Format, 1>(unit, c.x, c.x_stride, sum);
     if constexpr (Format::kColumns >= 8) {
-      multiply_pair<Format, 2>(unit, x, a.x_stride, sum);
-      multiply_pair<Format, 3>(unit, x, a.x_stride, sum);
+      multiply_pair<Format, 2>(unit, c.x, c.x_stride, sum);
+      multiply_pair<Format, 3>(unit, c.x, c.x_stride, sum);
     }
-    panels += Format::kBytes;
-    x += Format::kColumns;
+    c.panels += Format::kBytes;
+    c.x += Format::kColumns;
   }
 }
 
@@ -159,29 +82,37 @@ inline void clear(Vec (&sum)[R][P]) {
     for (int p = 0; p < P; ++p) sum[r][p] = zero();
 }
 
+/// Adds columns [k, end) of an open window.
+template <typename Format, int R, int P>
+inline void multiply_window(const LinearPanels& a, const WindowOf<Format, P>& window, int64_t k,
+                            int64_t end, Vec (&sum)[R][P]) {
+  Columns columns = {window.values(0), window.value_stride(), a.x + k, a.x_stride};
+  if constexpr (Format::kGroup == 0) return multiply_columns<Format>(columns, end - k, sum);
+  for (int64_t at = 0; k < end; at += Format::kGroup, k += Format::kGroup) {
+    Vec group[R][P];
+    clear(group);
+    if (Format::kGroup == 16 || k + Format::kGroup <= end) {
+      multiply_columns<Format>(columns, Format::kGroup, group);
+    } else {
+      multiply_columns<Format>(columns, end - k, group);
+    }
+    columns.panels += Format::kGroup / Format::kColumns * Format::kBytes;
+    columns.x += Format::kGroup;
+    for (int p = 0; p < P; ++p) {
+      const Vec scale = group_scale<Format>(window.scales(p), at);
+      for (int r = 0; r < R; ++r) sum[r][p] = fma(group[r][p], scale, sum[r][p]);
+    }
+  }
+}
+
 template <typename Format, int R, int P>
 void direct_tile(const LinearPanels& a, int64_t panel) {
-  const std::byte* panels = panel_at(a, panel);
+  WindowOf<Format, P> window(a, panel);
   Vec sum[R][P];
   clear(sum);
-  if constexpr (Format::kGroup == 0) {
-    multiply_columns<Format>(a, panels, a.k_padded, a.x, sum);
-  } else {
-    const std::byte* scales = scales_at(a, panel);
-    for (int64_t k = 0; k < a.k_padded; k += Format::kGroup) {
-      Vec group[R][P];
-      clear(group);
-      if (Format::kGroup == 16 || k + Format::kGroup <= a.k_padded) {
-        multiply_columns<Format>(a, panels, Format::kGroup, a.x + k, group);
-      } else {
-        multiply_columns<Format>(a, panels, a.k_padded - k, a.x + k, group);
-      }
-      panels += Format::kGroup / Format::kColumns * Format::kBytes;
-      for (int p = 0; p < P; ++p) {
-        const Vec scale = group_scale<Format>(scales + p * a.scale_bytes, k);
-        for (int r = 0; r < R; ++r) sum[r][p] = fma(group[r][p], scale, sum[r][p]);
-      }
-    }
+  for (int64_t k = 0; k < a.k_padded; k += window.columns()) {
+    window.open(k);
+    multiply_window<Format>(a, window, k, k + window.columns(), sum);
   }
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < P; ++p) finish(a, r, panel + p, sum[r][p]);
@@ -192,37 +123,6 @@ template <typename Format, int R, int P>
 void direct_panels(const LinearPanels& a, int64_t panel, int64_t end) {
   for (; panel + P <= end; panel += P) direct_tile<Format, R, P>(a, panel);
   if constexpr (P > 1) direct_panels<Format, R, P / 2>(a, panel, end);
-}
-
-/// A chunk of columns of P panels as F32 code values, [columns][P][16].
-template <typename Format, int P>
-void decode_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t k_end,
-                  float* out) {
-  for (int64_t k = k_begin; k < k_end; k += Format::kColumns) {
-    for (int p = 0; p < P; ++p) {
-      const auto unit =
-          Format::load_unit(panel_at(a, panel + p) + k / Format::kColumns * Format::kBytes);
-      float* to = out + ((k - k_begin) * P + p) * kPanelRows;
-      const auto put = [&](int column, Vec even, Vec odd) {
-        store(to + column * P * kPanelRows, even);
-        store(to + (column + 1) * P * kPanelRows, odd);
-      };
-      Vec even;
-      Vec odd;
-      unit.template decode<0>(even, odd);
-      put(0, even, odd);
-      if constexpr (Format::kColumns >= 4) {
-        unit.template decode<1>(even, odd);
-        put(2, even, odd);
-      }
-      if constexpr (Format::kColumns >= 8) {
-        unit.template decode<2>(even, odd);
-        put(4, even, odd);
-        unit.template decode<3>(even, odd);
-        put(6, even, odd);
-      }
-    }
-  }
 }
 
 /// The weights that a tile of the blocked product reads, and the sums it adds to.
@@ -284,23 +184,18 @@ void blocked_rows(const Chunk& c, int row, int rows) {
 /// P panels times up to kChunkRows rows.
 template <typename Format, int P>
 void blocked_panels(const LinearPanels& a, int64_t panel, int64_t row_begin, int rows) {
-  alignas(64) float weights[kChunkColumns * P * kPanelRows];
-  alignas(64) float scales[kChunkColumns / 16 * P * kPanelRows];
+  DecodedChunk<Format, P> decoded;
   alignas(64) float sums[kChunkRows * P * kPanelRows];
   for (int i = 0; i < rows * P * kPanelRows; i += 16) store(sums + i, zero());
   for (int64_t k = 0; k < a.k_padded; k += kChunkColumns) {
     const int64_t end = k + kChunkColumns < a.k_padded ? k + kChunkColumns : a.k_padded;
-    decode_chunk<Format, P>(a, panel, k, end, weights);
-    if constexpr (Format::kGroup > 0) {
-      int group = 0;
-      for (int64_t g = k; g < end; g += Format::kGroup, ++group)
-        for (int p = 0; p < P; ++p)
-          store(scales + (group * P + p) * kPanelRows,
-                group_scale<Format>(scales_at(a, panel + p), g));
-    }
-    const Chunk chunk = {
-        weights,    scales, static_cast<int>(end - k), a.x + row_begin * a.x_stride + k,
-        a.x_stride, sums};
+    decoded.decode(a, panel, k, end);
+    const Chunk chunk = {decoded.weights,
+                         decoded.scales,
+                         static_cast<int>(end - k),
+                         a.x + row_begin * a.x_stride + k,
+                         a.x_stride,
+                         sums};
     blocked_rows<Format::kGroup, kRowsPerTile, P>(chunk, 0, rows);
   }
   for (int r = 0; r < rows; ++r)
@@ -338,18 +233,17 @@ void linear_of(const LinearPanels& a) {
 
 template <typename Format>
 void unpack_row_of(const LinearPanels& a, int64_t row, float* out) {
-  alignas(64) float columns[kChunkColumns * kPanelRows];
-  alignas(64) float scale[kPanelRows];
+  DecodedChunk<Format, 1> decoded;
   const int64_t panel = row / kPanelRows;
   const auto lane = static_cast<int>(row % kPanelRows);
   for (int64_t k = 0; k < a.k_padded; k += kChunkColumns) {
     const int64_t end = k + kChunkColumns < a.k_padded ? k + kChunkColumns : a.k_padded;
-    decode_chunk<Format, 1>(a, panel, k, end, columns);
+    decoded.decode(a, panel, k, end);
     for (int64_t i = k; i < end; ++i) {
-      float value = columns[(i - k) * kPanelRows + lane];
+      float value = decoded.weights[(i - k) * kPanelRows + lane];
       if constexpr (Format::kGroup > 0) {
-        store(scale, group_scale<Format>(scales_at(a, panel), i / Format::kGroup * Format::kGroup));
-        value *= a.final_scale != nullptr ? scale[lane] * a.final_scale[row] : scale[lane];
+        const float scale = decoded.scales[(i - k) / Format::kGroup * kPanelRows + lane];
+        value *= a.final_scale != nullptr ? scale * a.final_scale[row] : scale;
       } else if (a.final_scale != nullptr) {
         value *= a.final_scale[row];
       }

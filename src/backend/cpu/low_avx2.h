@@ -16,6 +16,7 @@ constexpr int kLowPanelsPerTile = 1;
 constexpr int kLowPanelsDirect = 2;
 constexpr int kLowPanelsFewRows = 1;
 constexpr int kWeightOffset = 12;
+constexpr int kStoredDotRows = 0;
 
 struct Ints {
   __m256i lo, hi;

@@ -16,6 +16,7 @@ constexpr int kLowPanelsPerTile = 2;
 constexpr int kLowPanelsDirect = 4;
 constexpr int kLowPanelsFewRows = 2;
 constexpr int kWeightOffset = 12;
+constexpr int kStoredDotRows = 2;  // rows of inputs that stored_dots() has registers for
 
 struct Ints {
   __m512i v;

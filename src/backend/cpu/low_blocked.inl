@@ -13,7 +13,8 @@ struct alignas(64) LowNvfp4Chunk {
   Bytes weights[kLowChunkColumns / 4][P];
   float scales[kLowChunkColumns / 16][P][kPanelRows];
   float sums[kLowChunkRows][P][kPanelRows];
-  const std::byte* next[P];  // the panels' bytes that are decoded after these
+  const std::byte* next[P];  // the panels' bytes that are decoded after these,
+  int64_t next_step;         // a sixteenth of the columns at a time, which lie so far apart
 };
 template <int P>
 struct alignas(64) LowFp8Chunk {
@@ -21,33 +22,49 @@ struct alignas(64) LowFp8Chunk {
   float scales[kLowChunkColumns / 128][P][kPanelRows];
   float sums[kLowChunkRows][P][kPanelRows];
   const std::byte* next[P];
+  int64_t next_step;
 };
 
 /// The next columns of the same panels, or the first ones of the panels after them.
 template <int P, typename ChunkOf>
 void find_next(const LinearPanels& a, int64_t panel, int64_t k_end, ChunkOf& chunk) {
   const int64_t column_bytes = a.panel_bytes / a.k_padded;
-  for (int p = 0; p < P; ++p)
-    chunk.next[p] = k_end < a.k_padded ? panel_at(a, panel + p) + k_end * column_bytes
-                                       : panel_at(a, panel + P + p);
+  const bool same = k_end < a.k_padded;
+  for (int p = 0; p < P; ++p) {
+    const std::byte* first = a.panels + (panel + p + (same ? 0 : P)) * a.panel_bytes;
+    const int64_t begin = same ? k_end * column_bytes : 0;
+    chunk.next[p] = first + (a.stored ? begin / kPanelRows : begin);
+  }
+  chunk.next_step =
+      a.stored ? a.panel_bytes / kPanelRows : kLowChunkColumns * column_bytes / kPanelRows;
 }
 /// While the first tile of rows is multiplied, the next chunk is fetched to the second cache: else
-/// decoding waits for memory, which takes as long as all products of 16 rows.
-template <int kBytes, int P>
-inline void fetch_next(const std::byte* const (&next)[P], int64_t begin) {
-  for (int p = 0; p < P; ++p)
-    for (int line = 0; line < kBytes; line += 64) fetch_ahead(next[p] + begin + line);
+/// decoding waits for memory, which takes as long as all products of 16 rows. `at`: byte of a
+/// chunk.
+template <int kColumnBytes, int P>
+inline void fetch_next(const std::byte* const (&next)[P], int64_t step, int64_t at) {
+  constexpr int64_t kRowBytes = kLowChunkColumns * kColumnBytes / kPanelRows;
+  for (int p = 0; p < P; ++p) fetch_ahead(next[p] + at / kRowBytes * step + at % kRowBytes);
 }
+
+/// It decodes kLowChunkColumns of stored rows without a window between: low_stored.inl.
+template <int P>
+void decode_stored_chunk(const LinearPanels& a, int64_t panel, int64_t k, LowNvfp4Chunk<P>& chunk);
 
 template <int P>
 void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t k_end,
                       LowNvfp4Chunk<P>& chunk) {
+  static_assert(kLowChunkColumns == PanelWindow<8, P>::kStoredColumns);
+  if constexpr (kStoredDotRows > 0) {
+    if (a.stored) return decode_stored_chunk<P>(a, panel, k_begin, chunk);
+  }
+  PanelWindow<8, P> window(a, panel);
+  window.open(k_begin);
   for (int p = 0; p < P; ++p)
-    for (int64_t k = k_begin; k < k_end; k += 16) {
-      const auto unit = LowNvfp4::load_unit(panel_at(a, panel + p) + k * 8);
-      const int64_t at = k - k_begin;
+    for (int64_t at = 0; at < k_end - k_begin; at += 16) {
+      const auto unit = LowNvfp4::load_unit(window.values(p) + at * 8);
       for (int i = 0; i < 4; ++i) chunk.weights[at / 4 + i][p] = unit.weights[i];
-      store(chunk.scales[at / 16][p], group_scale<Nvfp4Format>(scales_at(a, panel + p), k));
+      store(chunk.scales[at / 16][p], group_scale<Nvfp4Format>(window.scales(p), at));
     }
 }
 
@@ -60,7 +77,10 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
   const LowRow first(a, row);
   const int64_t scale_stride = a.low_stride / 4;
   for (int64_t k = k_begin; k < k_end; k += 16) {
-    if constexpr (kFetches) fetch_next<LowNvfp4::kBytes>(chunk.next, (k - k_begin) * 8);
+    if constexpr (kFetches) {
+      fetch_next<8>(chunk.next, chunk.next_step, (k - k_begin) * 8);
+      fetch_next<8>(chunk.next, chunk.next_step, (k - k_begin) * 8 + 64);
+    }
     const int64_t g = k / kLowGroup;
     Ints dot[R][P];
     for (int r = 0; r < R; ++r)
@@ -81,15 +101,20 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
 template <int P>
 void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t k_end,
                       LowFp8Chunk<P>& chunk) {
-  for (int p = 0; p < P; ++p) {
-    for (int64_t k = k_begin; k < k_end; k += 4) {
-      const int64_t at = (k - k_begin) / 2;
-      decode_fp8(panel_at(a, panel + p) + k * 16, chunk.weights[at][p], chunk.weights[at + 1][p]);
+  PanelWindow<16, P> window(a, panel);
+  for (int64_t begin = k_begin; begin < k_end; begin += 128) {
+    const int64_t end = begin + 128 < k_end ? begin + 128 : k_end;
+    window.open(begin);
+    for (int p = 0; p < P; ++p) {
+      for (int64_t k = begin; k < end; k += 4) {
+        const int64_t at = (k - k_begin) / 2;
+        decode_fp8(window.values(p) + (k - begin) * 16, chunk.weights[at][p],
+                   chunk.weights[at + 1][p]);
+      }
+      if (a.format == PanelFormat::fp8_block)
+        store(chunk.scales[(begin - k_begin) / 128][p],
+              group_scale<Fp8Unit<128>>(window.scales(p), 0));
     }
-    if (a.format != PanelFormat::fp8_block) continue;
-    for (int64_t k = k_begin; k < k_end; k += 128)
-      store(chunk.scales[(k - k_begin) / 128][p],
-            group_scale<Fp8Unit<128>>(scales_at(a, panel + p), k));
   }
 }
 
@@ -105,7 +130,7 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
     for (int r = 0; r < R; ++r)
       for (int p = 0; p < P; ++p) sum[r][p] = block ? zero() : load(chunk.sums[at + r][p]);
     for (int64_t k = begin; k < end; k += 2) {
-      if constexpr (kFetches) fetch_next<32>(chunk.next, (k - k_begin) * 16);
+      if constexpr (kFetches) fetch_next<16>(chunk.next, chunk.next_step, (k - k_begin) * 16);
       const Pairs* weights = chunk.weights[(k - k_begin) / 2];
       for (int r = 0; r < R; ++r) {
         uint32_t pair;

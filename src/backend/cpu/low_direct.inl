@@ -28,77 +28,24 @@ inline void fetch_ahead(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
 
 template <int R, int P>
 void low_nvfp4_tile(const LinearPanels& a, int64_t panel) {
+  PanelWindow<8, P> window(a, panel);
   Vec sum[R][P];
   clear(sum);
-  const std::byte* panels = panel_at(a, panel);
-  const std::byte* scales = scales_at(a, panel);
-  const int64_t ahead = P * a.panel_bytes;
-  for (int64_t k = 0; k < a.k_padded; k += LowNvfp4::kColumns) {
+  const std::byte* next = a.panels + (panel + P) * a.panel_bytes;
+  for (int64_t begin = 0; begin < a.k_padded; begin += window.columns()) {
+    window.open(begin);
+    const int64_t columns = window.columns();
+    for (int64_t k = 0; k < columns; k += LowNvfp4::kColumns) {
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) {
-      const std::byte* at = panels + p * a.panel_bytes + k * 8;
-      fetch_ahead(at + ahead);
-      fetch_ahead(at + ahead + 64);
-      const LowNvfp4 unit = LowNvfp4::load_unit(at);
-      const Vec scale = group_scale<Nvfp4Format>(scales + p * a.scale_bytes, k);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) sum[r][p] = fma(unit.multiply(LowRow(a, r), k), scale, sum[r][p]);
-    }
-  }
-  for (int r = 0; r < R; ++r)
-    for (int p = 0; p < P; ++p) finish(a, r, panel + p, sum[r][p]);
-}
-
-/// Four columns of P panels of FP8 weights, in pairs of BF16.
-template <int P>
-struct LowFp8 {
-  Pairs first[P];
-  Pairs second[P];
-  LowFp8(const LinearPanels& a, const std::byte* at) {
-    for (int p = 0; p < P; ++p, at += a.panel_bytes) {
-      fetch_ahead(at + P * a.panel_bytes);
-      decode_fp8(at, first[p], second[p]);
-    }
-  }
-};
-
-inline uint32_t pair_at(const std::byte* x, int64_t k) {
-  uint32_t pair;
-  __builtin_memcpy(&pair, x + k * 2, sizeof pair);
-  return pair;
-}
-
-/// Adds columns [k, end) to the sums.
-template <int R, int P>
-inline void multiply_fp8(const LinearPanels& a, int64_t panel, int64_t k, int64_t end,
-                         Vec (&sum)[R][P]) {
-  for (; k < end; k += 4) {
-    const LowFp8<P> weights(a, panel_at(a, panel) + k * 16);
-    for (int r = 0; r < R; ++r) {
-      const std::byte* x = a.low_x + r * a.low_stride;
-      const uint32_t x0 = pair_at(x, k);
-      const uint32_t x1 = pair_at(x, k + 2);
-      for (int p = 0; p < P; ++p)
-        sum[r][p] = dot_pairs(dot_pairs(sum[r][p], weights.first[p], x0), weights.second[p], x1);
-    }
-  }
-}
-
-/// Without groups (kScaleGroup 0) a sum runs through all of K.
-template <int kScaleGroup, int R, int P>
-void low_fp8_tile(const LinearPanels& a, int64_t panel) {
-  Vec sum[R][P];
-  clear(sum);
-  if constexpr (kScaleGroup == 0) {
-    multiply_fp8(a, panel, 0, a.k_padded, sum);
-  } else {
-    for (int64_t k = 0; k < a.k_padded; k += kScaleGroup) {
-      Vec part[R][P];
-      clear(part);
-      multiply_fp8(a, panel, k, k + kScaleGroup < a.k_padded ? k + kScaleGroup : a.k_padded, part);
       for (int p = 0; p < P; ++p) {
-        const Vec scale = group_scale<Fp8Unit<128>>(scales_at(a, panel + p), k);
-        for (int r = 0; r < R; ++r) sum[r][p] = fma(part[r][p], scale, sum[r][p]);
+        const std::byte* ahead = next + p * a.panel_bytes + (begin + k) * 8;
+        fetch_ahead(ahead);
+        fetch_ahead(ahead + 64);
+        const LowNvfp4 unit = LowNvfp4::load_unit(window.values(p) + k * 8);
+        const Vec scale = group_scale<Nvfp4Format>(window.scales(p), k);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r)
+          sum[r][p] = fma(unit.multiply(LowRow(a, r), begin + k), scale, sum[r][p]);
       }
     }
   }
@@ -106,9 +53,73 @@ void low_fp8_tile(const LinearPanels& a, int64_t panel) {
     for (int p = 0; p < P; ++p) finish(a, r, panel + p, sum[r][p]);
 }
 
+inline uint32_t pair_at(const std::byte* x, int64_t k) {
+  uint32_t pair;
+  __builtin_memcpy(&pair, x + k * 2, sizeof pair);
+  return pair;
+}
+
+/// Adds columns [k, end) of the window that begins at column `begin` to the sums.
+template <int R, int P>
+inline void multiply_fp8(const LinearPanels& a, const PanelWindow<16, P>& window, int64_t begin,
+                         int64_t k, int64_t end, const std::byte* next, Vec (&sum)[R][P]) {
+  for (; k < end; k += 4) {
+    Pairs first[P];
+    Pairs second[P];
+    for (int p = 0; p < P; ++p) {
+      fetch_ahead(next + p * a.panel_bytes + k * 16);
+      decode_fp8(window.values(p) + (k - begin) * 16, first[p], second[p]);
+    }
+    for (int r = 0; r < R; ++r) {
+      const std::byte* x = a.low_x + r * a.low_stride;
+      const uint32_t x0 = pair_at(x, k);
+      const uint32_t x1 = pair_at(x, k + 2);
+      for (int p = 0; p < P; ++p)
+        sum[r][p] = dot_pairs(dot_pairs(sum[r][p], first[p], x0), second[p], x1);
+    }
+  }
+}
+
+/// Without groups (kScaleGroup 0) a sum runs through all of K.
+template <int kScaleGroup, int R, int P>
+void low_fp8_tile(const LinearPanels& a, int64_t panel) {
+  PanelWindow<16, P> window(a, panel);
+  const std::byte* next = a.panels + (panel + P) * a.panel_bytes;
+  Vec sum[R][P];
+  clear(sum);
+  for (int64_t begin = 0; begin < a.k_padded; begin += window.columns()) {
+    window.open(begin);
+    const int64_t end = begin + window.columns();
+    if constexpr (kScaleGroup == 0) {
+      multiply_fp8(a, window, begin, begin, end, next, sum);
+    } else {
+      for (int64_t k = begin; k < end; k += kScaleGroup) {
+        Vec part[R][P];
+        clear(part);
+        multiply_fp8(a, window, begin, k, k + kScaleGroup < end ? k + kScaleGroup : end, next,
+                     part);
+        for (int p = 0; p < P; ++p) {
+          const Vec scale = group_scale<Fp8Unit<128>>(window.scales(p), k - begin);
+          for (int r = 0; r < R; ++r) sum[r][p] = fma(part[r][p], scale, sum[r][p]);
+        }
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p) finish(a, r, panel + p, sum[r][p]);
+}
+
+/// R rows times 16 rows of NVFP4 weights as files have them, for R up to kStoredDotRows:
+/// low_stored.inl. Other numbers of rows go through a window.
+template <int R>
+void low_stored_tile(const LinearPanels& a, int64_t panel);
+
 /// Panels [panel, end) in tiles of P, the rest in halves. kScaleGroup 16 is NVFP4, others are FP8.
 template <int kScaleGroup, int R, int P>
 void low_direct(const LinearPanels& a, int64_t panel, int64_t end) {
+  if constexpr (kScaleGroup == 16 && R <= kStoredDotRows) {
+    for (; a.stored && panel < end; ++panel) low_stored_tile<R>(a, panel);
+  }
   for (; panel + P <= end; panel += P) {
     if constexpr (kScaleGroup == 16) {
       low_nvfp4_tile<R, P>(a, panel);

@@ -16,6 +16,7 @@ constexpr int kLowPanelsPerTile = 1;
 constexpr int kLowPanelsDirect = 2;
 constexpr int kLowPanelsFewRows = 1;
 constexpr int kWeightOffset = 0;  // SDOT multiplies signed bytes
+constexpr int kStoredDotRows = 0;
 
 struct Ints {
   int32x4_t a, b, c, d;

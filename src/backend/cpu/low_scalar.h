@@ -15,6 +15,7 @@ constexpr int kLowPanelsPerTile = 1;
 constexpr int kLowPanelsDirect = 2;
 constexpr int kLowPanelsFewRows = 1;
 constexpr int kWeightOffset = 12;  // makes integer weights, -12 .. 12, unsigned
+constexpr int kStoredDotRows = 0;  // there is no stored_dots(): stored_avx512.h
 
 struct Ints {
   int32_t lane[16];

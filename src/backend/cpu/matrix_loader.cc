@@ -8,6 +8,8 @@
 #include <optional>
 #include <tuple>
 
+#include "model/weights/sound_weights.h"
+
 namespace nibble::cpu {
 namespace {
 
@@ -15,7 +17,7 @@ namespace {
 /// between the read and the interleaving, large enough for few system calls.
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 
-Error too_large(int64_t bytes, int64_t memory) {
+Error too_large(int64_t bytes, int64_t memory, std::string_view advice) {
   constexpr double kGiB = 1 << 30;
   const auto gib = [](int64_t n) {
     char text[32];
@@ -26,20 +28,41 @@ Error too_large(int64_t bytes, int64_t memory) {
                     {.what = concat("weights of ", gib(bytes)),
                      .expected = concat("at most the ", gib(memory), " of memory that are free"),
                      .found = concat(gib(bytes - memory), " too many"),
-                     .advice = "free memory, or quantize the model further (nibble plan)"});
+                     .advice = advice});
 }
 
 }  // namespace
 
-Result<void> MatrixLoader::add_embedding(LinearWeight& target) {
+Result<void> MatrixLoader::add_embedding(EmbeddingRows& target) {
   const LinearSource& source = weights_.embedding();
   if (source.scheme.weights != WeightFormat::plain) {
-    target = TRY(weights_.load(source));
+    target.own = TRY(weights_.load(source));
     return {};
   }
-  target = TRY(weights_.load_factors(source));
+  target.own = TRY(weights_.load_factors(source));
   embedding_ = &target;
   return {};
+}
+
+MappedBytes MatrixLoader::mapped(const StoredBytes& stored) const {
+  const MappedBytes all = weights_.tensors().mapped(*stored.entry);
+  return all.present() ? all.part(stored.begin, stored.bytes) : all;
+}
+
+void MatrixLoader::find_stored(Job& job) {
+  const bool wanted = limits_.place == WeightPlace::mapped ||
+                      (limits_.place == WeightPlace::automatic && job.reading == Reading::routed);
+  if (!wanted || !job.target->reads_stored_rows()) return;
+  MappedBytes scales;
+  if (job.target->format() == PanelFormat::nvfp4) {
+    scales = mapped(weights_.block_scales_of(*job.source));
+    if (!scales.present()) return;
+  }
+  job.values = mapped(weights_.values_of(*job.source));
+  job.block_scales = scales;
+  if (!job.values.present()) return;
+  stored_.mapped += job.target->stored_bytes();
+  if (job.reading == Reading::routed) stored_.routed_mapped += job.target->stored_bytes();
 }
 
 void MatrixLoader::cut(const LinearSource& source, size_t job) {
@@ -49,34 +72,90 @@ void MatrixLoader::cut(const LinearSource& source, size_t job) {
     pieces_.push_back({job, row, std::min(source.rows, row + step)});
 }
 
-Result<WeightArena> MatrixLoader::place(int64_t memory_bytes) {
+/// Memory must hold what is copied. What is mapped need not be there all at once, but then it is
+/// slow, which nobody shall get unasked.
+Result<void> MatrixLoader::check_memory(int64_t own, int64_t all) {
+  const int64_t memory = limits_.memory_bytes;
+  if (memory == 0 || all <= memory) return {};
+  if (own > memory || stored_.mapped == 0)
+    return too_large(all, memory, "free memory, or quantize the model further (nibble plan)");
+  stored_.streamed = limits_.beyond == BeyondMemory::streamed;
+  if (stored_.streamed) return {};
+  return too_large(
+      all, memory,
+      "free memory, quantize the model further (nibble plan), or read experts from the "
+      "disk as they are wanted, slowly (--stream-weights)");
+}
+
+Result<WeightArena> MatrixLoader::place() {
   int64_t bytes = 0;
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    const Job& job = jobs_[i];
+    Job& job = jobs_[i];
     *job.target = PackedLinear(*job.source, weights_.values_of(*job.source).entry->dtype);
     bytes += job.target->room();
+    find_stored(job);
     cut(*job.source, i);
   }
-  const LinearSource& embedding = weights_.embedding();
-  const int64_t embedding_bytes = embedding_ == nullptr ? 0 : weights_.values_of(embedding).bytes;
-  const int64_t all = bytes + embedding_bytes;
-  if (memory_bytes > 0 && all > memory_bytes) return too_large(all, memory_bytes);
-  if (embedding_ != nullptr) {
-    const DType stored = weights_.values_of(embedding).entry->dtype;
-    embedding_->values = Tensor(stored, {embedding.rows, embedding.cols});
-    cut(embedding, jobs_.size());
+  const int64_t own = bytes - stored_.mapped;
+  const int64_t rows = embedding_ == nullptr ? 0 : weights_.values_of(weights_.embedding()).bytes;
+  if (embedding_ != nullptr) place_embedding();
+  TRY(check_memory(bytes + rows - stored_.mapped, bytes + rows));
+  if (embedding_ != nullptr && !embedding_mapped_.present())
+    embedding_->own.values = Tensor(embedding_->mapped.dtype, embedding_->mapped.shape);
+  WeightArena arena = TRY(WeightArena::reserve(own));
+  for (const Job& job : jobs_) {
+    if (job.values.present())
+      job.target->place_stored(job.values.data(), job.block_scales.data(), arena);
+    else
+      job.target->place(arena);
   }
-  WeightArena arena = TRY(WeightArena::reserve(bytes));
-  for (const Job& job : jobs_) job.target->place(arena);
   return arena;
+}
+
+void MatrixLoader::place_embedding() {
+  const LinearSource& embedding = weights_.embedding();
+  const StoredBytes stored = weights_.values_of(embedding);
+  if (limits_.place != WeightPlace::copied) embedding_mapped_ = mapped(stored);
+  embedding_->mapped = {.data = embedding_mapped_.data(),
+                        .dtype = stored.entry->dtype,
+                        .shape = {embedding.rows, embedding.cols}};
+  if (embedding_mapped_.present()) stored_.mapped += stored.bytes;
+  cut(embedding, jobs_.size());
 }
 
 Result<void> MatrixLoader::load_embedding(const Piece& piece) const {
   const StoredBytes stored = weights_.values_of(weights_.embedding());
   const int64_t begin = piece.row_begin * row_bytes(weights_.embedding());
-  const auto count = static_cast<size_t>(bytes_of(piece));
+  const int64_t count = bytes_of(piece);
+  if (embedding_mapped_.present())
+    return stored_.streamed ? Result<void>() : embedding_mapped_.part(begin, count).fetch();
   return weights_.read(stored, begin,
-                       embedding_->values.span().subspan(static_cast<size_t>(begin), count));
+                       embedding_->own.values.span().subspan(static_cast<size_t>(begin),
+                                                             static_cast<size_t>(count)));
+}
+
+/// Brings rows to memory and refuses those that are not sound.
+Result<void> MatrixLoader::look_through(const Job& job, const Piece& piece) const {
+  const int64_t rows = piece.row_end - piece.row_begin;
+  const int64_t bytes = row_bytes(*job.source);
+  const MappedBytes values = job.values.part(piece.row_begin * bytes, rows * bytes);
+  // Codes of 4 bits are sound whatever they are, so streamed ones are not read yet.
+  if (!stored_.streamed || !job.block_scales.present()) TRY(values.fetch());
+  const StoredBytes stored = weights_.values_of(*job.source);
+  const int64_t cols = job.source->cols;
+  LinearView view = {
+      .module = job.source->module,
+      .weights = job.source->scheme.weights,
+      .values = {.data = values.data(), .dtype = stored.entry->dtype, .shape = {rows, cols}},
+      .scales = {}};
+  if (job.block_scales.present()) {
+    const int64_t groups = cols / kNvfp4Group;
+    const MappedBytes scales = job.block_scales.part(piece.row_begin * groups, rows * groups);
+    TRY(scales.fetch());
+    view.values.shape = {rows, cols / 2};
+    view.scales = {.data = scales.data(), .dtype = DType::f8_e4m3, .shape = {rows, groups}};
+  }
+  return check_sound(view);
 }
 
 Result<void> MatrixLoader::load_piece(const Piece& piece) const {
@@ -86,11 +165,13 @@ Result<void> MatrixLoader::load_piece(const Piece& piece) const {
     const LinearWeight factors = TRY(weights_.load_factors(*job.source));
     TRY(job.target->set_factors(factors));
   }
+  if (job.values.present()) return look_through(job, piece);
   const LinearWeight rows = TRY(weights_.load_rows(*job.source, piece.row_begin, piece.row_end));
   return job.target->pack_rows(rows, piece.row_begin);
 }
 
-Result<void> MatrixLoader::load(ThreadPool& pool, const LoadingReport& report) {
+Result<void> MatrixLoader::load(ThreadPool& pool) {
+  const LoadingReport& report = limits_.report;
   std::ranges::sort(pieces_, {}, [&](const Piece& piece) {
     const StoredBytes stored = weights_.values_of(source_of(piece));
     return std::tuple(stored.entry->file, stored.entry->offset, stored.begin, piece.row_begin);

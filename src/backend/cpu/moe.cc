@@ -21,6 +21,7 @@ struct Moe {
   void choose(int64_t row) const;
   void place_rows() const;
   void name_sources();
+  void want_experts() const;
   void run_inputs() const;
   void activate() const;
   void run_outputs() const;
@@ -98,6 +99,16 @@ LinearCall Moe::expert_product(const PackedLinear& weight, int expert, Matrix& x
   call.y = y.row(begin);
   if (!sources.empty()) call.ids = sources.data() + begin;
   return call;
+}
+
+/// Experts that come from a disk are asked for together, so that it reads the next ones while the
+/// first are multiplied.
+void Moe::want_experts() const {
+  for (size_t e = 0; e < weights.experts.size(); ++e) {
+    if (context.routing.begin[e + 1] == context.routing.begin[e]) continue;
+    const MlpWeights& expert = weights.experts[e];
+    for (const PackedLinear* part : {&expert.gate, &expert.up, &expert.down}) part->want();
+  }
 }
 
 void Moe::run_inputs() const {
@@ -178,6 +189,7 @@ void moe_block(const Context& context, const LayerWeights& weights, const Batch&
   });
   moe.place_rows();
   if (batch.taps != nullptr) moe.name_sources();
+  if (context.weights.stored.streamed) moe.want_experts();
   moe.run_inputs();
   moe.activate();
   moe.run_outputs();

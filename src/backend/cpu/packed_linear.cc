@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/cpu/interleave.h"
+#include "base/mapped_file.h"
 #include "model/weights/sound_weights.h"
 #include "tensor/fp8.h"
 #include "tensor/nvfp4.h"
@@ -64,6 +65,13 @@ PackedLinear::PackedLinear(const LinearSource& source, DType stored)
   if (format_ == PanelFormat::nvfp4) scale_bytes_ = k_padded();
   if (format_ == PanelFormat::fp8_block)
     scale_bytes_ = (cols_ + kFp8Block - 1) / kFp8Block * int64_t{sizeof(float)};
+  const bool kept = format_ != PanelFormat::f32 || stored == DType::f32;
+  reads_stored_ =
+      kept && rows_ % kPanelRows == 0 && cols_ * bits_of(format_) % (8 * kStoredRowBytes) == 0;
+}
+
+int64_t PackedLinear::stored_bytes() const {
+  return panels() * (panel_bytes_ + (format_ == PanelFormat::nvfp4 ? scale_bytes_ : 0));
 }
 
 int64_t PackedLinear::room() const {
@@ -72,10 +80,29 @@ int64_t PackedLinear::room() const {
 }
 
 void PackedLinear::place(WeightArena& arena) {
-  panels_ = arena.take(panels() * panel_bytes_).data();
-  scales_ = arena.take(panels() * scale_bytes_).data();
+  panels_ = own_panels_ = arena.take(panels() * panel_bytes_).data();
+  scales_ = own_scales_ = arena.take(panels() * scale_bytes_).data();
   if (scales_rows())
     final_scale_ = reinterpret_cast<float*>(arena.take(final_scale_bytes()).data());
+}
+
+void PackedLinear::place_stored(const std::byte* values, const std::byte* block_scales,
+                                WeightArena& arena) {
+  CHECK(reads_stored_, module_);
+  stored_ = true;
+  panels_ = values;
+  scales_ = block_scales;
+  if (format_ != PanelFormat::nvfp4)
+    scales_ = own_scales_ = arena.take(panels() * scale_bytes_).data();
+  if (scales_rows())
+    final_scale_ = reinterpret_cast<float*>(arena.take(final_scale_bytes()).data());
+}
+
+void PackedLinear::want() const {
+  if (!stored_) return;
+  will_need({panels_, static_cast<size_t>(panels() * panel_bytes_)});
+  if (format_ == PanelFormat::nvfp4)
+    will_need({scales_, static_cast<size_t>(panels() * scale_bytes_)});
 }
 
 Result<void> PackedLinear::set_factors(const LinearWeight& factors) {
@@ -101,15 +128,15 @@ Result<void> PackedLinear::set_factors(const LinearWeight& factors) {
 void PackedLinear::spread_block_scales(const float* from) {
   for (int64_t p = 0; p < panels(); ++p) {
     const int64_t band = p * kPanelRows / kFp8Block;
-    std::memcpy(scales_ + p * scale_bytes_,
+    std::memcpy(own_scales_ + p * scale_bytes_,
                 reinterpret_cast<const std::byte*>(from) + band * scale_bytes_,
                 static_cast<size_t>(scale_bytes_));
   }
 }
 
 Result<void> PackedLinear::pack_rows(const LinearWeight& rows, int64_t row_begin) {
-  CHECK(row_begin % kPanelRows == 0 && row_begin + rows.rows <= rows_, "rows ", row_begin, " + ",
-        rows.rows, " of ", rows_);
+  CHECK(!stored_ && row_begin % kPanelRows == 0 && row_begin + rows.rows <= rows_, "rows ",
+        row_begin, " + ", rows.rows, " of ", rows_);
   TRY(check_sound(rows));
   std::vector<float> widened;
   const std::byte* values =
@@ -120,24 +147,45 @@ Result<void> PackedLinear::pack_rows(const LinearWeight& rows, int64_t row_begin
     const auto lanes = static_cast<int>(std::min<int64_t>(kPanelRows, rows.rows - row));
     const int64_t panel = (row_begin + row) / kPanelRows;
     interleave_words({.first = values + row * row_bytes, .bytes = row_bytes, .count = lanes},
-                     panels_ + panel * panel_bytes_);
+                     own_panels_ + panel * panel_bytes_);
     if (format_ != PanelFormat::nvfp4) continue;
     interleave_bytes(
         {.first = rows.scales.view().data + row * groups, .bytes = groups, .count = lanes},
-        scales_ + panel * scale_bytes_);
+        own_scales_ + panel * scale_bytes_);
   }
   return {};
 }
 
+namespace {
+
+PackedLinear layout_of(const LinearWeight& weight) {
+  LinearSource source;
+  source.module = weight.module;
+  source.rows = weight.rows;
+  source.cols = weight.cols;
+  source.scheme = weight.scheme;
+  return {source, weight.values.dtype()};
+}
+
+}  // namespace
+
 Result<PackedLinear> PackedLinear::pack(const LinearWeight& weight) {
-  const LinearSource source{
-      .module = weight.module, .rows = weight.rows, .cols = weight.cols, .scheme = weight.scheme};
-  PackedLinear packed(source, weight.values.dtype());
+  PackedLinear packed = layout_of(weight);
   WeightArena arena = TRY(WeightArena::reserve(packed.room()));
   packed.place(arena);
   packed.own_ = std::move(arena);
   TRY(packed.set_factors(weight));
   TRY(packed.pack_rows(weight, 0));
+  return packed;
+}
+
+Result<PackedLinear> PackedLinear::over(const LinearWeight& weight) {
+  PackedLinear packed = layout_of(weight);
+  WeightArena arena = TRY(WeightArena::reserve(packed.room() - packed.stored_bytes()));
+  packed.place_stored(weight.values.view().data, weight.scales.view().data, arena);
+  packed.own_ = std::move(arena);
+  TRY(packed.set_factors(weight));
+  TRY(check_sound(weight));
   return packed;
 }
 
@@ -149,7 +197,8 @@ LinearPanels PackedLinear::view() const {
           .scales = scales_,
           .scale_bytes = scale_bytes_,
           .final_scale = final_scale_,
-          .rows = rows_};
+          .rows = rows_,
+          .stored = stored_};
 }
 
 }  // namespace nibble::cpu

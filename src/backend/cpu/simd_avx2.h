@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/transpose.h"
+
 namespace nibble::cpu {
 namespace {
 
@@ -156,6 +158,41 @@ struct Nvfp4Unit {
     odd = {column<2 * kPair + 1>(codes.lo), column<2 * kPair + 1>(codes.hi)};
   }
 };
+
+/// 16 bytes of a row, and of the row four after it.
+inline __m256i row_and_fourth(const std::byte* row, int64_t stride) {
+  const auto load_16 = [](const std::byte* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  };
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(row)), load_16(row + 4 * stride),
+                                 1);
+}
+/// Four words of eight rows, one word a row of 64 bytes.
+inline void interleave_8x4(const std::byte* rows, int64_t stride, std::byte* out) {
+  const __m256i a = row_and_fourth(rows, stride);
+  const __m256i b = row_and_fourth(rows + stride, stride);
+  const __m256i c = row_and_fourth(rows + 2 * stride, stride);
+  const __m256i d = row_and_fourth(rows + 3 * stride, stride);
+  const __m256i ab_low = _mm256_unpacklo_epi32(a, b);
+  const __m256i cd_low = _mm256_unpacklo_epi32(c, d);
+  const __m256i ab_high = _mm256_unpackhi_epi32(a, b);
+  const __m256i cd_high = _mm256_unpackhi_epi32(c, d);
+  const auto put = [&](int word, __m256i v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + word * 64), v);
+  };
+  put(0, _mm256_unpacklo_epi64(ab_low, cd_low));
+  put(1, _mm256_unpackhi_epi64(ab_low, cd_low));
+  put(2, _mm256_unpacklo_epi64(ab_high, cd_high));
+  put(3, _mm256_unpackhi_epi64(ab_high, cd_high));
+}
+inline void interleave_line(const std::byte* rows, int64_t stride, std::byte* out) {
+  for (int at = 0; at < 64; at += 16)
+    for (int half = 0; half < 2; ++half)
+      interleave_8x4(rows + half * 8 * stride + at, stride, out + at * 16 + half * 32);
+}
+inline void interleave_scales(const std::byte* rows, int64_t stride, std::byte* out) {
+  transpose_bytes(rows, stride, out);
+}
 
 }  // namespace
 }  // namespace nibble::cpu

@@ -112,5 +112,72 @@ struct Nvfp4Unit {
   }
 };
 
+inline __m128i load_16(const std::byte* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+/// 16 bytes of rows 0, 4, 8 and 12 from `row` on. A broadcast from memory needs no shuffle.
+inline __m512i every_fourth(const std::byte* row, int64_t stride) {
+  __m512i v = _mm512_castsi128_si512(load_16(row));
+  v = _mm512_mask_broadcast_i32x4(v, 0x00F0, load_16(row + 4 * stride));
+  v = _mm512_mask_broadcast_i32x4(v, 0x0F00, load_16(row + 8 * stride));
+  return _mm512_mask_broadcast_i32x4(v, 0xF000, load_16(row + 12 * stride));
+}
+/// 32 bytes of a row, and of the row four after it.
+inline __m512i row_and_fourth(const std::byte* row, int64_t stride) {
+  const auto load_32 = [](const std::byte* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  };
+  return _mm512_inserti64x4(_mm512_castsi256_si512(load_32(row)), load_32(row + 4 * stride), 1);
+}
+/// In each 128 bits word i of four rows, for i = 0 .. 3.
+struct FourWords {
+  __m512i word[4];
+  FourWords(const std::byte* rows, int64_t stride) {
+    const __m512i a = row_and_fourth(rows, stride);
+    const __m512i b = row_and_fourth(rows + stride, stride);
+    const __m512i c = row_and_fourth(rows + 2 * stride, stride);
+    const __m512i d = row_and_fourth(rows + 3 * stride, stride);
+    const __m512i ab_low = _mm512_unpacklo_epi32(a, b);
+    const __m512i cd_low = _mm512_unpacklo_epi32(c, d);
+    const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
+    const __m512i cd_high = _mm512_unpackhi_epi32(c, d);
+    word[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+    word[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+    word[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+    word[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+  }
+};
+inline void interleave_line(const std::byte* rows, int64_t stride, std::byte* out) {
+  for (int at = 0; at < 64; at += 32) {
+    const FourWords first(rows + at, stride);
+    const FourWords last(rows + at + 8 * stride, stride);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      std::byte* to = out + at * 16 + i * 64;
+      _mm512_storeu_si512(to, _mm512_shuffle_i32x4(first.word[i], last.word[i], 0x88));
+      _mm512_storeu_si512(to + 256, _mm512_shuffle_i32x4(first.word[i], last.word[i], 0xDD));
+    }
+  }
+}
+inline void interleave_scales(const std::byte* rows, int64_t stride, std::byte* out) {
+  const __m512i a = every_fourth(rows, stride);
+  const __m512i b = every_fourth(rows + stride, stride);
+  const __m512i c = every_fourth(rows + 2 * stride, stride);
+  const __m512i d = every_fourth(rows + 3 * stride, stride);
+  const __m512i ab_low = _mm512_unpacklo_epi8(a, b);
+  const __m512i cd_low = _mm512_unpacklo_epi8(c, d);
+  const __m512i ab_high = _mm512_unpackhi_epi8(a, b);
+  const __m512i cd_high = _mm512_unpackhi_epi8(c, d);
+  // Four bytes of four rows lie together now, in 128 bits for each four rows.
+  const __m512i place = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const auto put = [&](int at, __m512i v) {
+    _mm512_storeu_si512(out + at, _mm512_permutexvar_epi32(place, v));
+  };
+  put(0, _mm512_unpacklo_epi16(ab_low, cd_low));
+  put(64, _mm512_unpackhi_epi16(ab_low, cd_low));
+  put(128, _mm512_unpacklo_epi16(ab_high, cd_high));
+  put(192, _mm512_unpackhi_epi16(ab_high, cd_high));
+}
+
 }  // namespace
 }  // namespace nibble::cpu

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/transpose.h"
+
 namespace nibble::cpu {
 namespace {
 
@@ -181,6 +183,13 @@ struct Nvfp4Unit {
     odd = column<2 * kPair + 1>();
   }
 };
+
+inline void interleave_line(const std::byte* rows, int64_t stride, std::byte* out) {
+  transpose_words(rows, stride, out);
+}
+inline void interleave_scales(const std::byte* rows, int64_t stride, std::byte* out) {
+  transpose_bytes(rows, stride, out);
+}
 
 }  // namespace
 }  // namespace nibble::cpu

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/transpose.h"
+
 namespace nibble::cpu {
 namespace {
 
@@ -176,6 +178,15 @@ struct Nvfp4Unit {
     odd = each_lane([&](int i) { return kValues[codes.lane[i] >> (8 * kPair + 4) & 15U]; });
   }
 };
+
+/// 64 bytes of 16 rows, `stride` bytes apart, as 16 words of a panel [16][16].
+inline void interleave_line(const std::byte* rows, int64_t stride, std::byte* out) {
+  transpose_words(rows, stride, out);
+}
+/// 16 bytes of 16 rows as [16][16] bytes.
+inline void interleave_scales(const std::byte* rows, int64_t stride, std::byte* out) {
+  transpose_bytes(rows, stride, out);
+}
 
 }  // namespace
 }  // namespace nibble::cpu

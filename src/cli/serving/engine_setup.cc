@@ -171,7 +171,9 @@ ModelOnMachine loaded_model(const LoadedModel& model, Backend& backend) {
                 return std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
               },
           .vision = model.config.vision,
-          .media_bytes = [&backend](const PoolSizes& sizes) { return backend.media_bytes(sizes); }};
+          .media_bytes = [&backend](const PoolSizes& sizes) { return backend.media_bytes(sizes); },
+          .held_bytes = model.host_weights.copied +
+                        (model.host_weights.streamed ? model.host_weights.mapped : 0)};
 }
 
 /// A pass that takes longer will not end. Counted, not measured: the longest honest one, 8,192 rows
@@ -276,7 +278,9 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
 
 Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
                                      const ModelOnMachine& model) {
-  MemoryRequest request{.memory_bytes = available_memory_bytes()};
+  const int64_t available =
+      std::min(available_memory_bytes(), std::numeric_limits<int64_t>::max() - model.held_bytes);
+  MemoryRequest request{.memory_bytes = available + model.held_bytes};
   EngineSetup unused;
   const double share = TRY(read_memory_share(arguments));
   request.memory_bytes = static_cast<int64_t>(static_cast<double>(request.memory_bytes) * share);
@@ -320,7 +324,8 @@ ModelOnMachine without_draft_layer(const ModelOnMachine& machine, const ModelCon
           .recorded_bytes = machine.recorded_bytes,
           .driver_growth = machine.driver_growth,
           .vision = machine.vision,
-          .media_bytes = machine.media_bytes};
+          .media_bytes = machine.media_bytes,
+          .held_bytes = std::max<int64_t>(machine.held_bytes - draft_bytes, 0)};
 }
 
 Result<MemoryPlan> plan_on_machine(const MemoryRequest& request, const ModelOnMachine& model) {

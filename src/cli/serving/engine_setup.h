@@ -153,6 +153,9 @@ struct ModelOnMachine {
   std::function<int64_t()> driver_growth;
   std::optional<VisionConfig> vision = {};  // the tower that is loaded
   std::function<int64_t(const PoolSizes&)> media_bytes = {};
+  /// The part of weight_bytes that takes nothing of the memory that is free: copied already, or
+  /// streamed.
+  int64_t held_bytes = 0;
 };
 
 /// The same model without its MTP layer, whose weights count as stored, its saved rows as none.

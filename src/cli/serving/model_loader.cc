@@ -120,6 +120,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.dummy = errors.take(parse_load_format(arguments));
   request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
   request.direct_io = arguments.enabled(kDirectIoOption.name);
+  errors.add(read_weight_places(arguments, request.options));
   if (arguments.enabled(kEmulateFp4Option.name)) request.wanted.asked = Fp4Products::software;
   request.wanted.require_native = arguments.enabled(kRequireNativeOption.name);
   request.options.isa = arguments.text("isa").value_or("");
@@ -158,6 +159,13 @@ Result<void> check_processors(const std::string& backend, const BackendOptions& 
   TRY(cpu::check_processors(options.isa, options.threads));
   model.notice += cpu::numa_notice();
   return {};
+}
+
+/// Why weights are not read in mapped files; empty: they can be.
+std::string why_unmapped(const std::string& backend, const ModelRequest& request) {
+  if (backend != "cpu") return concat("the ", backend, " backend");
+  if (request.dummy) return "random weights";
+  return request.direct_io ? "--direct-io" : "";
 }
 
 /// Codes of 4 bits on both sides are what a checkpoint declares, and kernels of cards.
@@ -204,6 +212,7 @@ void count_weights(int64_t stored, LoadedModel& model) {
   const auto held = model.backend->reserved_bytes();
   model.weight_bytes = held ? held->weights : stored;
   model.table_bytes = held ? held->tables : 0;
+  model.host_weights = model.backend->host_weights().value_or(HostWeights{});
 }
 
 /// Activations on a card that are not for serving: declared ones are where they are multiplied as
@@ -305,8 +314,11 @@ Result<void> try_draft_layer(const ModelRequest& request, const std::string& bac
   return {};
 }
 
-Result<void> open_checkpoint(const ModelRequest& request, LoadedModel& model) {
+Result<void> open_checkpoint(const ModelRequest& request, const std::string& backend,
+                             LoadedModel& model) {
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
+  if (why_unmapped(backend, request).empty())
+    TRY(map_weights(request.options.weights, *model.checkpoint, model.notice));
   if (!request.direct_io) return {};
   const Result<void> direct = model.checkpoint->read_directly();
   if (!direct.ok() && direct.error().code != ErrorCode::unsupported) return direct.error();
@@ -404,8 +416,9 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
                    backend != "cuda" ? concat("the ", backend, " backend")
                    : request.dummy   ? "random weights"
                                      : ""));
+  TRY(check_weight_places(request.options, why_unmapped(backend, request)));
   if (request.dummy) return make_dummy_model(request, backend, std::move(model.notice));
-  TRY(open_checkpoint(request, model));
+  TRY(open_checkpoint(request, backend, model));
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
   if (backend == "cuda") {
@@ -430,6 +443,10 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   count_weights(text_weight_bytes(*model.checkpoint) + model.draft_bytes +
                     (model.config.vision ? vision_bytes(*model.checkpoint) : 0),
                 model);
+  model.notice += TRY(weight_places_notice({.weights = model.host_weights,
+                                            .config = model.config,
+                                            .checkpoint = *model.checkpoint,
+                                            .memory_bytes = available_memory_bytes()}));
   return model;
 }
 

@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/card/card_products.h"
 #include "cli/drafts/draft_weights.h"
+#include "cli/loading/weight_places.h"
 #include "cli/options/folders.h"
 #include "cli/verb.h"
 #include "model/backend.h"
@@ -68,6 +69,7 @@ struct LoadedModel {
   int64_t weight_bytes = 0;          // as the backend holds them; as stored if it keeps no account
   int64_t table_bytes = 0;           // rotary tables, likewise
   std::unique_ptr<Backend> backend;  // not yet reserved
+  HostWeights host_weights;          // where they lie on a CPU
   std::string notice;                // a line for people about how it was loaded, or empty
   std::string no_drafts;             // why the MTP layer was not loaded by default
   int64_t draft_bytes = 0;  // the part of weight_bytes that is the MTP layer as loaded, about
@@ -127,10 +129,11 @@ inline constexpr Option kIsaOption = {"isa", "avx512|avxvnni|avx2|neon|scalar", 
                                       "cpu backend: the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
-    kBackendOption,    kActivationsOption,   kKvCacheOption,    kKvScalesOption,
-    kStateOption,      kLoadFormatOption,    kDirectIoOption,   kCardLimitOption,
-    kEmulateFp4Option, kRequireNativeOption, kThreadsOption,    kIsaOption,
-    kRevisionOption,   kRopeScalingOption,   kHfOverridesOption};
+    kBackendOption,       kActivationsOption, kKvCacheOption,    kKvScalesOption,
+    kStateOption,         kLoadFormatOption,  kDirectIoOption,   kWeightsOption,
+    kStreamWeightsOption, kCardLimitOption,   kEmulateFp4Option, kRequireNativeOption,
+    kThreadsOption,       kIsaOption,         kRevisionOption,   kRopeScalingOption,
+    kHfOverridesOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

@@ -30,8 +30,8 @@ constexpr std::string_view kNetwork[] = {
     "trusted-proxies",
 };
 constexpr std::string_view kModel[] = {
-    "model",       "revision",     "quantization", "quantize",  "quantized-folder",
-    "load-format", "rope-scaling", "hf-overrides", "direct-io",
+    "model",        "revision",     "quantization", "quantize", "quantized-folder", "load-format",
+    "rope-scaling", "hf-overrides", "direct-io",    "weights",  "stream-weights",
 };
 constexpr std::string_view kClients[] = {
     "served-model-name",

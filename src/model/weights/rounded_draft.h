@@ -35,6 +35,11 @@ class RoundedDraft final : public TensorSource {
   const TensorEntry* find(std::string_view name) const override;
   Result<void> read_bytes(const TensorEntry& entry, int64_t begin,
                           std::span<std::byte> out) const override;
+  /// Only what is not made here lies in files.
+  MappedBytes mapped(const TensorEntry& entry) const override {
+    return base_.tensors().mapped(entry);
+  }
+  std::shared_ptr<MappedFiles> mapping() const override { return base_.tensors().mapping(); }
 
  private:
   /// A linear that is made of another one.

@@ -1,0 +1,166 @@
+// Weights that are read in mapped files: the bits of copied ones, what counts as memory, and files
+// that are broken or change.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/random_weights.h"
+#include "checkpoint/checkpoint.h"
+#include "model/forward.h"
+#include "model/synthetic/synthetic_numbers.h"
+#include "testing/tiny_checkpoint.h"
+
+namespace nibble {
+namespace {
+
+class MappedWeights : public testing::TestWithParam<WeightLayout> {
+ protected:
+  MappedWeights() {
+    Json json = TinyCheckpoint::moe().config;
+    Json text = *json.find("text_config");  // wide enough for whole pieces of rows
+    text.set("hidden_size", Json(256));
+    text.set("moe_intermediate_size", Json(256));
+    json.set("text_config", text);
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              concat("mapped_weights_", weight_layout_name(GetParam()), "_", ::getpid());
+    std::filesystem::remove_all(folder_);
+    write_synthetic_checkpoint(json, folder_, {.layout = GetParam(), .seed = 3}).value();
+  }
+  ~MappedWeights() override { std::filesystem::remove_all(folder_); }
+
+  Result<std::unique_ptr<Backend>> load(BackendOptions options) {
+    Checkpoint checkpoint = TRY(Checkpoint::open(folder_));
+    TRY(checkpoint.map_files());
+    config_ = TRY(ModelConfig::parse(checkpoint.config()));
+    options.threads = 2;
+    return make_cpu_backend(TRY(Weights::bind(checkpoint, config_)), config_, options);
+  }
+  std::unique_ptr<Backend> loaded(WeightPlace place) { return load({.weights = place}).value(); }
+
+  std::vector<float> logits(Backend& backend) const {
+    const std::vector<int32_t> ids = {1, 7, 3, 9, 2};
+    const auto rows = static_cast<int32_t>(ids.size());
+    backend.reserve({.pages = 1, .state_slots = 1, .rows_max = 8}).value();
+    backend.zero_state(0);
+    Batch batch{.tokens = ids};
+    for (int axis = 0; axis < 3; ++axis)
+      for (int32_t i = 0; i < rows; ++i) batch.positions.push_back(i);
+    batch.sequences = {{.row_count = rows, .page_count = 1}};
+    batch.pages = {0};
+    batch.logit_rows = {0, rows - 1};
+    const HeadOutput out = forward(backend, config_, batch);
+    return {out.logits.begin(), out.logits.end()};
+  }
+
+  std::filesystem::path weight_file() const {
+    for (const auto& file : std::filesystem::directory_iterator(folder_))
+      if (file.path().extension() == ".safetensors") return file.path();
+    return {};
+  }
+  bool routed_in_four_bits() const {
+    return GetParam() == WeightLayout::mixed || GetParam() == WeightLayout::nvfp4;
+  }
+
+  std::filesystem::path folder_;
+  ModelConfig config_;
+};
+
+TEST_P(MappedWeights, GiveTheBitsOfCopiedOnes) {
+  const auto copied = loaded(WeightPlace::copied);
+  const auto automatic = loaded(WeightPlace::automatic);
+  const auto mapped = loaded(WeightPlace::mapped);
+  const std::vector<float> expected = logits(*copied);
+  EXPECT_GT(*std::ranges::max_element(expected), 0.0F);
+  EXPECT_TRUE(cpu::same_bits(logits(*automatic), expected));
+  EXPECT_TRUE(cpu::same_bits(logits(*mapped), expected));
+}
+
+TEST_P(MappedWeights, AreCountedAsTheSameBytes) {
+  const auto copied = loaded(WeightPlace::copied);
+  const auto automatic = loaded(WeightPlace::automatic);
+  const auto mapped = loaded(WeightPlace::mapped);
+  const int64_t all = copied->reserved_bytes()->weights;
+  EXPECT_EQ(copied->host_weights()->mapped, 0);
+  EXPECT_EQ(copied->host_weights()->copied, all);
+  for (Backend* backend : {automatic.get(), mapped.get()}) {
+    const HostWeights weights = backend->host_weights().value();
+    EXPECT_EQ(weights.copied + weights.mapped, all);
+    EXPECT_EQ(backend->reserved_bytes()->weights, all);
+    EXPECT_GT(weights.routed_mapped, 0);
+    EXPECT_FALSE(weights.streamed);
+  }
+  // Two layers, two experts, three matrices of 256 x 256, in 4.5 bits.
+  if (routed_in_four_bits()) {
+    EXPECT_EQ(automatic->host_weights()->routed_mapped, 12 * 256 * 256 * 9 / 16);
+  }
+  EXPECT_GT(mapped->host_weights()->mapped, automatic->host_weights()->mapped);
+}
+
+TEST_P(MappedWeights, MoreThanTheMemoryAreRefusedOrStreamed) {
+  const auto automatic = loaded(WeightPlace::automatic);
+  const HostWeights whole = automatic->host_weights().value();
+  const std::vector<float> expected = logits(*automatic);
+  BackendOptions options{.host_memory_bytes = whole.copied + whole.mapped / 2};
+  const auto refused = load(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
+  EXPECT_NE(refused.error().message.find("(--stream-weights)"), std::string::npos)
+      << refused.error().message;
+  options.beyond_memory = BeyondMemory::streamed;
+  const auto streamed = load(options).value();
+  EXPECT_TRUE(streamed->host_weights()->streamed);
+  EXPECT_TRUE(cpu::same_bits(logits(*streamed), expected));
+  // The copied ones must fit, streamed or not.
+  options.host_memory_bytes = 1000;
+  const auto too_little = load(options);
+  ASSERT_FALSE(too_little.ok());
+  EXPECT_EQ(too_little.error().message.find("--stream-weights"), std::string::npos);
+}
+
+TEST_P(MappedWeights, OfAFileThatChangesEndTheBackendLoudly) {
+  const auto backend = loaded(WeightPlace::automatic);
+  EXPECT_TRUE(backend->alive().ok());
+  backend->outlive_device();
+  std::filesystem::resize_file(weight_file(), 4096);
+  logits(*backend);
+  const Result<void> alive = backend->alive();
+  ASSERT_FALSE(alive.ok());
+  EXPECT_NE(alive.error().message.find("was changed while its weights were in use"),
+            std::string::npos);
+}
+
+/// All bits set are NaN in block scales, E4M3 and BF16.
+TEST_P(MappedWeights, ThatAreNotSoundAreRefused) {
+  uint64_t at = 0;
+  {
+    const Checkpoint checkpoint = Checkpoint::open(folder_).value();
+    for (const TensorEntry& entry : checkpoint.entries()) {
+      const bool numbers = entry.dtype == DType::f8_e4m3 || entry.dtype == DType::bf16;
+      if (at == 0 && numbers && entry.name.find(".experts.") != std::string::npos &&
+          entry.name.find("down_proj") != std::string::npos)
+        at = entry.offset + 76;
+    }
+  }
+  ASSERT_GT(at, 0U);
+  std::fstream file(weight_file(), std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.write("\xFF\xFF", 2);
+  file.close();
+  const auto refused = load({});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::corrupt);
+  EXPECT_NE(refused.error().message.find("down_proj: expected finite weights"), std::string::npos)
+      << refused.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, MappedWeights,
+                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
+                                         WeightLayout::fp8, WeightLayout::bf16),
+                         [](const auto& test) {
+                           return std::string(weight_layout_name(test.param));
+                         });
+
+}  // namespace
+}  // namespace nibble
