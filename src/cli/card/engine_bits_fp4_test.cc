@@ -111,18 +111,22 @@ struct Questions {
       answers.push_back(item.find("answer")->as_string());
     }
   }
+  /// An answer up to the end of its turn; a model rambles behind it.
+  std::string answer(const Written& written, size_t i) const {
+    const std::string text = tokenizer.decode(written.texts[i], SkipSpecial::no);
+    return text.substr(0, text.find("<|im_end|>"));
+  }
   int right(const Written& written) const {
     int count = 0;
-    for (size_t i = 0; i < answers.size(); ++i)
-      count += tokenizer.decode(written.texts[i], SkipSpecial::yes).starts_with(answers[i]);
+    for (size_t i = 0; i < answers.size(); ++i) count += answer(written, i) == answers[i] ? 1 : 0;
     return count;
   }
 };
 
 }  // namespace
 
-/// Inputs near the border of two codes fall to either side, and a text then goes its own way: so
-/// answers count, and most texts must not differ at all.
+/// Inputs near the border of two codes fall to either side, and a text that the model is not sure
+/// of then goes its own way: so answers count, of which the model is sure.
 TEST_P(EngineBits, GreedyTextOf4BitCodesIsTheCpus) {
   if (!on_card()) GTEST_SKIP() << "kernels of a card";
   const OwnCache cache;
@@ -139,10 +143,10 @@ TEST_P(EngineBits, GreedyTextOf4BitCodesIsTheCpus) {
         << found.model;
     int same = 0;
     for (size_t i = 0; i < questions.prompts.size(); ++i)
-      same += expected.texts[i] == found.texts[i] ? 1 : 0;
-    std::fprintf(stderr, "%s: %d of 24 greedy texts are the CPU's; right %d, on the CPU %d\n",
+      same += questions.answer(expected, i) == questions.answer(found, i) ? 1 : 0;
+    std::fprintf(stderr, "%s: %d of 24 greedy answers are the CPU's; right %d, on the CPU %d\n",
                  recipe, same, questions.right(found), questions.right(expected));
-    EXPECT_GE(same, 18);
+    EXPECT_GE(same, 23);
     EXPECT_GE(questions.right(found), questions.right(expected) - 1);
     EXPECT_GE(questions.right(expected), 18);
   }

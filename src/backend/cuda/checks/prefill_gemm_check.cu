@@ -237,7 +237,7 @@ struct Moe {
     up.free();
     down.free();
   }
-  void route() {
+  void route(const Launcher& launcher) {
     route_top_k({.logits = logits,
                  .logits_stride = experts,
                  .rows = rows,
@@ -245,9 +245,9 @@ struct Moe {
                  .top_k = top_k,
                  .chosen = chosen,
                  .chosen_weight = weight},
-                {});
+                launcher);
   }
-  void sort() {
+  void sort(const Launcher& launcher) {
     route_sort({.chosen = chosen,
                 .assignments = rows * top_k,
                 .experts = experts,
@@ -257,7 +257,7 @@ struct Moe {
                 .position = position,
                 .tiles = tiles,
                 .tile_count = tile_count},
-               {});
+               launcher);
   }
   void raise(const Launcher& launcher) {
     prefill_gemm({.packed_x = x,
@@ -306,8 +306,8 @@ struct Moe {
 void Check::run_moe(const char* name, Format format, int rows, int experts, int top_k, int hidden,
                     int width, const Launcher& launcher) {
   Moe moe(format, rows, experts, top_k, hidden, width);
-  moe.route();
-  moe.sort();
+  moe.route(launcher);
+  moe.sort(launcher);
   moe.raise(launcher);
   moe.lower(launcher);
   moe.combine(launcher);
@@ -386,8 +386,8 @@ void Check::time_dense(const char* name, Format format, GemmOutput output, int r
 
 void Check::time_moe(int rows) {
   Moe moe(Format::nvfp4, rows, 256, 8, 2048, 512);
-  moe.route();
-  moe.sort();
+  moe.route(native);
+  moe.sort(native);
   const double up_flops = 2.0 * rows * 8 * 1024 * 2048;
   for (const Launcher& launcher : {native, portable}) {
     const char* name = launcher.card.has_wgmma() ? "wgmma" : "mma.sync";
@@ -397,7 +397,7 @@ void Check::time_moe(int rows) {
                 name, rows, raise, up_flops / raise * 1e-6, lower, up_flops / 2 / lower * 1e-6);
   }
   tally.print("time experts T=%d top-k %.1f us, sort %.1f us, combine %.1f us", rows,
-              time_us([&] { moe.route(); }), time_us([&] { moe.sort(); }),
+              time_us([&] { moe.route(native); }), time_us([&] { moe.sort(native); }),
               time_us([&] { moe.combine(native); }));
 }
 
