@@ -61,7 +61,7 @@ Result<std::string> streaming_line(const PlacedWeights& placed) {
   if (!speed.ok() && speed.error().code != ErrorCode::unsupported) return speed.error();
   if (!speed.ok() || speed.value() == 0.0) return text + ", whose speed could not be measured\n";
   char rate[48];
-  std::snprintf(rate, sizeof rate, "%.2f tokens/s at most", speed.value() / std::max(bytes, 1.0));
+  std::snprintf(rate, sizeof rate, "about %.2f tokens/s", speed.value() / std::max(bytes, 1.0));
   return concat(text, " at ", megabytes(speed.value()), "/s: ", rate, "\n");
 }
 
