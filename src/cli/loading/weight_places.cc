@@ -15,6 +15,7 @@ namespace {
 constexpr int kReaders = 4;
 constexpr int64_t kReadBytes = int64_t{1} << 20;  // about a matrix of an expert
 constexpr int kReads = 128;
+constexpr int64_t kToldBytes = 1'000'000'000;  // of mapped weights; fewer surprise nobody
 
 std::string megabytes(double bytes) {
   char text[32];
@@ -105,7 +106,7 @@ double streamed_bytes_per_token(const HostWeights& weights, const MoeConfig& moe
 
 Result<std::string> weight_places_notice(const PlacedWeights& placed) {
   const HostWeights& weights = placed.weights;
-  if (weights.mapped == 0) return std::string();
+  if (weights.mapped < kToldBytes && !weights.streamed) return std::string();
   std::string text =
       concat("weights: ", megabytes(static_cast<double>(weights.mapped)),
              " are read in the checkpoint's mapped files (page cache, shared by processes), ",

@@ -38,7 +38,7 @@ struct PlacedWeights {
   const Checkpoint& checkpoint;
   int64_t memory_bytes = 0;  // that are free for cached files
 };
-/// Lines about them, each with its newline; empty where nothing is mapped. Where weights are
+/// Lines about them, each with its newline; empty where less than 1 GB is mapped. Where weights are
 /// streamed it measures the disk, by 128 MB. Errors: those of reading.
 Result<std::string> weight_places_notice(const PlacedWeights& placed);
 

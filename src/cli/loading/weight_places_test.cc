@@ -56,6 +56,8 @@ TEST(WeightPlaces, AreToldWithTheSpeedOfStreaming) {
     return weight_places_notice({weights, config, checkpoint, memory}).value();
   };
   EXPECT_EQ(lines(0), "");
+  weights = {.mapped = 999'999'999};
+  EXPECT_EQ(lines(0), "");
   weights = {.copied = 598'000'000, .mapped = 4'637'000'000, .routed_mapped = 3'600'000'000};
   EXPECT_EQ(lines(0),
             "weights: 4637 MB are read in the checkpoint's mapped files (page cache, shared by "

@@ -27,7 +27,8 @@ TEST(OptionValues, PlaceholdersHaveKinds) {
 TEST(OptionValues, PositionalsAreTakenApart) {
   EXPECT_EQ(positional_words(kQuantizeVerb), (Words{"SRC", "DST"}));
   EXPECT_EQ(positional_words(kRunVerb), (Words{"DIR", "PROMPT"}));
-  EXPECT_EQ(positional_words(kDoctorVerb), Words{});
+  EXPECT_EQ(positional_words(kDoctorVerb), Words{"FILE"});
+  EXPECT_EQ(positional_words(kLsVerb), Words{});
 }
 
 TEST(OptionValues, ListsShowTheFirstClause) {
