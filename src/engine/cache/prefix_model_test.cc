@@ -17,7 +17,7 @@ enum class Pools : uint8_t { tight, ample };
 
 struct Tally {
   int64_t hits = 0, refused = 0, dedupes = 0, condemned = 0, cleared = 0, restored = 0;
-  int64_t evicted = 0, loaded = 0, states_loaded = 0;
+  int64_t evicted = 0, states_evicted = 0, loaded = 0, states_loaded = 0;
 };
 
 struct HeldPage {
@@ -39,6 +39,7 @@ class Walk {
       : tally_(tally), random_(seed), kind_(pools), world_(sizes(pools), hash_mask) {}
   ~Walk() {
     tally_.evicted += world_.cache->counters().pages_evicted;
+    tally_.states_evicted += world_.cache->counters().snapshots_evicted;
     tally_.loaded += world_.cache->counters().pages_loaded;
     tally_.states_loaded += world_.cache->counters().states_loaded;
   }
@@ -359,6 +360,7 @@ TEST(PrefixModel, TightPoolsNeverMixAnythingUp) {
   EXPECT_GT(tally.cleared, 1000);
   EXPECT_GT(tally.restored, 500);
   EXPECT_GT(tally.evicted, 30000);
+  EXPECT_GT(tally.states_evicted, 1000);
   EXPECT_GT(tally.loaded, 500);
   EXPECT_GT(tally.states_loaded, 1000);
 }

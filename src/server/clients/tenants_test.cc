@@ -295,6 +295,19 @@ TEST_F(TenantsTest, WritesOneLinePerRequest) {
   EXPECT_EQ(log().find("/health"), std::string::npos);
 }
 
+TEST_F(TenantsTest, ARequestsNameHasAtMost128Letters) {
+  keys({{"alice", ""}});
+  start("I think.\n</think>\n\nHello!", with_file());
+  for (const size_t letters : {128U, 129U}) {
+    const std::string name(letters, 'n');
+    EXPECT_EQ(
+        ask(post(kChat, kHello, concat(with_key("key-of-alice"), "x-request-id: ", name, "\r\n")))
+            .first,
+        200);
+    EXPECT_EQ(header("x-request-id") == name, letters == 128);
+  }
+}
+
 TEST_F(TenantsTest, WritesPromptsOnlyWhenAsked) {
   ServerOptions options;
   options.log_prompts = PromptLog::yes;
