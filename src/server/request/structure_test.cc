@@ -2,6 +2,7 @@
 // say.
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <utility>
 
 #include "engine/engine_core.h"
@@ -218,7 +219,13 @@ TEST(Structure, IsTheSameWithADrafter) {
     const auto [text, plain] = said_under(grammar, nullptr);
     EXPECT_GT(text.size(), 150U);
     EXPECT_EQ(plain.drafted, 0);
-    const auto [drafted, counters] = said_under(grammar, std::make_shared<TextDrafter>(text));
+    auto [drafted, counters] = said_under(grammar, std::make_shared<TextDrafter>(text));
+    // A busy machine may make a mask take long once; drafts are left out under that grammar then.
+    for (int again = 0; again < 3 && counters.drafted == 0; ++again) {
+      EXPECT_EQ(drafted, text) << source.text;
+      std::tie(drafted, counters) =
+          said_under(compiler.compile(source).value(), std::make_shared<TextDrafter>(text));
+    }
     EXPECT_EQ(drafted, text) << source.text;
     EXPECT_GT(counters.drafts_right, 50);
     EXPECT_GT(counters.drafts_refused, 20);  // they are not computed
