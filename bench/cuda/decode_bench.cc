@@ -1,7 +1,8 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
-//   decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] ... [KV: as
+//   decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16|declared] [context] [steps] ... [KV: as
 //   --kv-cache-dtype] [state: f32|bf16] [kernels: native|portable]
+// With declared, the linears have the formats that the quantization_config of CONFIG.json names.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -92,9 +93,9 @@ double bytes_of(const MlpSources& mlp) {
   return bytes_of(mlp.gate) + bytes_of(mlp.up) + bytes_of(mlp.down);
 }
 
-Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context,
+Floor floor_of(const ModelConfig& c, const FormatOf& formats, int batch, int context,
                const BackendOptions& options) {
-  const SyntheticWeights weights = synthetic_weights(c, formats_of(recipe));
+  const SyntheticWeights weights = synthetic_weights(c, formats);
   Floor f;
   f.weights = bytes_of(weights.head);
   for (const LayerSources& layer : weights.layers) {
@@ -143,7 +144,7 @@ constexpr int kOverlapped = 60;  // steps that overlap
 struct Bench {
   Backend& backend;
   const ModelConfig& config;
-  WeightLayout recipe;
+  FormatOf formats;
   int context;
   int steps;
   BackendOptions options;
@@ -207,7 +208,7 @@ void Bench::decode(int batch) {
   for (int i = 0; i < 5; ++i) times.push_back(cuda::recorded_pass_us(backend, extent, 20));
   std::sort(times.begin(), times.end());
   const double median_us = times[2];
-  const Floor floor = floor_of(config, recipe, batch, context, options);
+  const Floor floor = floor_of(config, formats, batch, context, options);
   const double floor_us = floor.total() / bandwidth.bytes_per_s * 1e6;
   std::printf(
       "batch %3d: %8.1f us (%.1f..%.1f), %8.1f tok/s, floor %7.1f us (%.2f GB: weights %.2f, "
@@ -361,20 +362,25 @@ void prefill(Backend& backend, const ModelConfig& config, int rows, uint32_t ski
   std::fflush(stdout);
 }
 
+Result<FormatOf> formats_named(const std::string& recipe, const Json& config) {
+  if (recipe == "declared") return declared_formats(config);
+  return formats_of(TRY(parse_weight_layout(recipe)));
+}
+
 int run(int argc, char** argv) {
   const std::string recipe_name = argc > 2 ? argv[2] : "mixed";
-  const Result<WeightLayout> named = parse_weight_layout(recipe_name);
-  if (!named.ok()) {
-    std::fprintf(stderr, "%s\n", named.error().message.c_str());
+  const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
+  const Json json = parse_json(text, argv[1]).value();
+  const Result<FormatOf> formats = formats_named(recipe_name, json);
+  if (!formats.ok()) {
+    std::fprintf(stderr, "%s\n", formats.error().message.c_str());
     return 2;
   }
-  const WeightLayout recipe = named.value();
   const int context = argc > 3 ? std::atoi(argv[3]) : 2048;
   const int steps = argc > 4 ? std::atoi(argv[4]) : 16;
   const std::string batches = argc > 5 ? argv[5] : "1,8,32,64";
   const std::string part_batches = argc > 6 ? argv[6] : "1,64";
-  const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
-  const ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
+  const ModelConfig config = ModelConfig::parse(json).value();
   const auto begin = Clock::now();
   const std::string pages = argc > 8 ? argv[8] : "bf16";
   const bool half = argc > 9 && std::string(argv[9]) == "bf16";
@@ -387,7 +393,7 @@ int run(int argc, char** argv) {
   const BackendOptions options = {.kv_cache = *kind,
                                   .state = half ? StateCache::bf16 : StateCache::f32,
                                   .card = {.portable_kernels = portable}};
-  auto backend = make_random_cuda_backend(config, formats_of(recipe), options).value();
+  auto backend = make_random_cuda_backend(config, formats.value(), options).value();
   std::printf("%s, recipe %s, context %d, made in %.1f s\n", backend->description().c_str(),
               recipe_name.c_str(), context, ms_since(begin) * 1e-3);
   int batch_max = 1;
@@ -401,7 +407,7 @@ int run(int argc, char** argv) {
   const int pages_each = (context + std::max(steps, kOverlapped) + kPageTokens) / kPageTokens;
   Bench bench{.backend = *backend,
               .config = config,
-              .recipe = recipe,
+              .formats = formats.value(),
               .context = context,
               .steps = steps,
               .options = options,

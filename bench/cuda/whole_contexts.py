@@ -30,12 +30,17 @@ REQUESTS = 3
 PAGE_TOKENS = 64
 
 
+TOLD_EACH_S = 30
+
+
 class Watch:
-    """The most sequences that ran at one moment, and the most pages in use."""
+    """The most sequences that ran at one moment, and the most pages in use. Prints how far they are
+    every half minute."""
 
     def __init__(self, proof):
         self.proof = proof
         self.running = self.pages = 0
+        self.begin = self.told = time.monotonic()
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._look)
 
@@ -46,6 +51,10 @@ class Watch:
             self.running = max(self.running, phases["prefill"] + phases["decode"])
             pages = next(pool for pool in stats["pools"] if pool["name"] == "pages")
             self.pages = max(self.pages, pages["used"])
+            if time.monotonic() >= self.told + TOLD_EACH_S:
+                self.told = time.monotonic()
+                print(f"  {self.told - self.begin:.0f} s: {phases}, {pages['used']} pages",
+                      flush=True)
 
     def __enter__(self):
         self.thread.start()
