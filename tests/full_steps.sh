@@ -7,6 +7,8 @@ step "goldens of drafts are what transformers and PyTorch give" "$python" \
   tools/oracle/mtp_golden.py --check
 step "goldens of gradients are what torch's autograd gives" "$python" \
   tools/oracle/gradient_golden.py --check
+step "bounds of keys and values are what transformers reaches" "$python" \
+  tools/oracle/kv_bounds_golden.py --check
 step "Pebble drafts as PyTorch says" "$python" tools/oracle/mtp_acceptance.py --check
 step "rotary goldens are what transformers gives" "$python" tools/oracle/model_rope_golden.py --check
 step "quantized goldens are what compressed-tensors gives" "$python" \

@@ -8,6 +8,7 @@
 #include "backend/reference/reference_backend.h"
 #include "base/file.h"
 #include "cli/card/card_products.h"
+#include "cli/loading/kv_range.h"
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
 #include "model/config/target_patterns.h"
@@ -290,6 +291,9 @@ Result<void> load_weights(const ModelRequest& request, const std::string& backen
     model.draft_bytes = loaded_draft_bytes(*weights.mtp());
   }
   model.backend = TRY(make_backend(backend, weights, model.config, request));
+  if (request.options.kv_cache == KvCache::fp8)
+    model.notice +=
+        kv_range_notice(TRY(bound_kv(weights, model.config, request.options.kv_scales)));
   return {};
 }
 
