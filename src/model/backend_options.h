@@ -60,7 +60,7 @@ struct BackendOptions {
   Activations activations = Activations::automatic;
   KvCache kv_cache = KvCache::automatic;
   StateCache state = StateCache::f32;
-  /// KvCache::fp8 uses these scales of each attention layer (model/kv_scales.h); empty means 1
+  /// KvCache::fp8 uses these scales of each attention layer (model/pages/kv_scales.h); empty means 1
   /// everywhere.
   std::vector<KvScale> kv_scales;
   CardLimit card;

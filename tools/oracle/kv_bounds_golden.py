@@ -7,7 +7,7 @@
 For each model of tests/golden/model named below: `reached`, the largest key and value that the
 modules of transformers make of the inputs that make them largest, one input for each row of v_proj
 and each dimension of k_norm, with the layers they are in; and `seen`, the largest of some text of
-random tokens. Read by src/model/kv_bounds_test.cc.
+random tokens. Read by src/model/pages/kv_bounds_test.cc.
 """
 
 import json
@@ -26,7 +26,7 @@ LARGE = 1e6  # beside the epsilon of norms
 
 
 def gains(norm, width):
-    """What the norm multiplies by, found by running it on equal numbers."""
+    """The factors of a norm, found by running it on equal numbers."""
     return norm(torch.full((1, width), LARGE))[0]
 
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "model/kv_bounds.h"
+#include "model/pages/kv_bounds.h"
 
 namespace nibble {
 

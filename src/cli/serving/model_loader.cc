@@ -12,7 +12,7 @@
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
 #include "model/config/target_patterns.h"
-#include "model/kv_scales.h"
+#include "model/pages/kv_scales.h"
 #include "model/synthetic/synthetic_numbers.h"
 #include "model/weights/rounded_draft.h"
 #include "model/weights/synthetic_weights.h"

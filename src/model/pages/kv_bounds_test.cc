@@ -1,6 +1,6 @@
 // Bounds of keys and values against what the modules of transformers reach
 // (tools/oracle/kv_bounds_golden.py).
-#include "model/kv_bounds.h"
+#include "model/pages/kv_bounds.h"
 
 #include <gtest/gtest.h>
 

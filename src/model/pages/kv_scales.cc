@@ -1,5 +1,5 @@
 // Names first, then one number each.
-#include "model/kv_scales.h"
+#include "model/pages/kv_scales.h"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // Scales of keys and values from checkpoints of both dialects, and those that are refused.
-#include "model/kv_scales.h"
+#include "model/pages/kv_scales.h"
 
 #include <gtest/gtest.h>
 

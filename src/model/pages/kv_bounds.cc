@@ -1,5 +1,5 @@
 // One pass over the gains and the rows of v_proj of each layer of attention.
-#include "model/kv_bounds.h"
+#include "model/pages/kv_bounds.h"
 
 #include <algorithm>
 #include <cmath>
