@@ -60,8 +60,8 @@ struct BackendOptions {
   Activations activations = Activations::automatic;
   KvCache kv_cache = KvCache::automatic;
   StateCache state = StateCache::f32;
-  /// KvCache::fp8 uses these scales of each attention layer (model/pages/kv_scales.h); empty means 1
-  /// everywhere.
+  /// KvCache::fp8 uses these scales of each attention layer (model/pages/kv_scales.h); all are
+  /// 1 where it is empty.
   std::vector<KvScale> kv_scales;
   CardLimit card;
   int threads = 0;                // 0: one per usable core

@@ -1,3 +1,4 @@
+// The words; the bounds are those of model/pages/kv_bounds.h.
 #include "cli/loading/kv_range.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The words of the line for bounds within FP8 and beyond it.
 #include "cli/loading/kv_range.h"
 
 #include <gtest/gtest.h>
