@@ -33,8 +33,9 @@ inline constexpr double kFp8PagesErrorMax = 8e-3;
 inline constexpr double kFourBitPagesErrorMax = 1e-2;
 inline constexpr double kF32ErrorMax = 1e-5;
 /// In F32 with pages of 8 or 4 bits: where a number differs in its last bits, a code turns now and
-/// then.
-inline constexpr double kSteppedPagesErrorMax = 1e-3;
+/// then. The most of some ten random runs with one key's code turned was 2.1e-3, beside 3e-7 with
+/// none.
+inline constexpr double kSteppedPagesErrorMax = 4e-3;
 inline constexpr int kVocab = 512;
 
 enum class Block : uint8_t { embed_and_head, attention, delta_net, moe, dense_mlp };
