@@ -27,7 +27,7 @@ class File {
   ~File();
 
   const std::filesystem::path& path() const { return path_; }
-  /// For system calls that are not here; it stays this object's.
+  /// System calls that are not here need it; it stays this object's.
   int descriptor() const { return descriptor_; }
   Result<uint64_t> size() const;
   /// Fills `out` from `offset`; a short file is `corrupt`.

@@ -65,7 +65,7 @@ class Checkpoint final : public TensorSource {
                                     const Shape& shape) const;
   Result<void> read_bytes(const TensorEntry& entry, int64_t begin,
                           std::span<std::byte> out) const override;
-  /// Only of entries(); another entry may have the name of one of them and other bytes.
+  /// It knows entries() alone; another may have the name of one of them and other bytes.
   MappedBytes mapped(const TensorEntry& entry) const override;
   std::shared_ptr<MappedFiles> mapping() const override;
 

@@ -118,7 +118,7 @@ void GrammarCompiler::State::prepare() {
                              .looks_max = limits.looks_max,
                              .memory_bytes_max = limits.memory_bytes_max,
                              .time_max_ms = static_cast<uint64_t>(limits.time_max.count())}));
-  builder = std::make_unique<const StructureBuilder>(std::move(words));
+  builder = std::make_unique<const StructureBuilder>(std::move(words), limits.mask_time_max);
 }
 
 GrammarCompiler::State::Compiled GrammarCompiler::State::taken(

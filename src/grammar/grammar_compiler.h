@@ -53,6 +53,7 @@ struct GrammarLimits {
   std::chrono::milliseconds time_max{30'000};   // of a processor, likewise
   size_t memory_bytes_max = size_t{256} << 20;  // likewise, at its most
   size_t cache_bytes_max = size_t{256} << 20;
+  std::chrono::nanoseconds mask_time_max{4'000'000};  // of a processor; of more a mask is long
 };
 
 /// A compiled grammar; immutable, shared.

@@ -17,31 +17,28 @@ namespace nibble {
 
 namespace {
 
-/// A mask of more processor time than this is a long one.
-constexpr int64_t kMaskNsMax = 4'000'000;
-
 /// Bytes of forced text for each token that is wanted of it: more are not divided into tokens.
 constexpr size_t kBytesPerToken = 32;
 
-int64_t thread_ns() {
+std::chrono::nanoseconds thread_time() {
   timespec used = {};
   CHECK(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0, "the clock of a thread");
-  return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 /// Marks the grammar as slow if what happens in its life takes a thread long.
 class Watch {
  public:
-  explicit Watch(const Grammar& grammar) : grammar_(grammar), begin_(thread_ns()) {}
+  explicit Watch(const Grammar& grammar) : grammar_(grammar), begin_(thread_time()) {}
   ~Watch() {
-    if (thread_ns() - begin_ > kMaskNsMax) grammar_.slow = true;
+    if (thread_time() - begin_ > grammar_.mask_time_max) grammar_.slow = true;
   }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
  private:
   const Grammar& grammar_;
-  int64_t begin_;
+  std::chrono::nanoseconds begin_;
 };
 
 /// The token of the only bit that is set.

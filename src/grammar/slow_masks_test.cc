@@ -7,6 +7,7 @@
 #include <chrono>
 #include <latch>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/slow_constraint.h"
@@ -128,6 +129,19 @@ TEST(SlowMasks, NobodyWaitsForAFirstMask) {
   for (const auto& each : held) {
     wait_for(*each);
     EXPECT_EQ(mask_of(*each), mask_of(*constraint_of(person())));
+  }
+}
+
+/// The bound is a limit of the compiler.
+TEST(SlowMasks, AreThoseOfMoreTimeThanTheBound) {
+  for (const auto& [bound, drafts] :
+       {std::pair(std::chrono::nanoseconds(0), SlowConstraint::Drafts::alone),
+        std::pair(std::chrono::nanoseconds(std::chrono::hours(1)),
+                  SlowConstraint::Drafts::taken)}) {
+    GrammarCompiler compiler(vocabulary, {.mask_time_max = bound});
+    const auto made = constraint_of(compiler.compile(schema(kPerson)).value());
+    wait_for(*made);
+    EXPECT_EQ(made->drafts(), drafts) << bound.count();
   }
 }
 

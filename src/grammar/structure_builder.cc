@@ -110,8 +110,9 @@ Result<void> check_work(const GrammarWork& work, uint64_t looks_max) {
 
 }  // namespace
 
-StructureBuilder::StructureBuilder(GrammarCompiler::Vocabulary words)
-    : encode_(std::move(words.encode)) {
+StructureBuilder::StructureBuilder(GrammarCompiler::Vocabulary words,
+                                   std::chrono::nanoseconds mask_time_max)
+    : encode_(std::move(words.encode)), mask_time_max_(mask_time_max) {
   const auto size = static_cast<int>(words.tokens.size());
   // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it. A
   // parameter's text, which may have any characters, never contains its own end, so it takes no
@@ -149,7 +150,7 @@ Result<std::shared_ptr<const Grammar>> StructureBuilder::build(const GrammarSour
 std::shared_ptr<const Grammar> StructureBuilder::with_line_breaks(
     xgrammar::CompiledGrammar compiled) const {
   return std::make_shared<const Grammar>(std::move(compiled), tokenizer_->GetVocabSize(),
-                                         line_breaks_, encode_);
+                                         line_breaks_, encode_, mask_time_max_);
 }
 
 }  // namespace nibble

@@ -11,7 +11,9 @@ namespace nibble {
 
 class StructureBuilder {
  public:
-  explicit StructureBuilder(GrammarCompiler::Vocabulary vocabulary);
+  /// `mask_time_max`: that of GrammarLimits, for the grammars that are made.
+  explicit StructureBuilder(GrammarCompiler::Vocabulary vocabulary,
+                            std::chrono::nanoseconds mask_time_max = GrammarLimits().mask_time_max);
 
   /// Errors: invalid_argument, where it cannot be enforced, has no text that ends, or needs more
   /// than `looks_max` looks at a token (grammar_work.h). Throws std::bad_alloc. Any thread.
@@ -27,6 +29,7 @@ class StructureBuilder {
   std::unique_ptr<xgrammar::TokenizerInfo> tokenizer_;
   std::vector<Grammar::LineBreak> line_breaks_;
   Grammar::Encode encode_;
+  std::chrono::nanoseconds mask_time_max_;
   std::array<uint32_t, 256> tokens_by_first_ = {};  // how many begin with each byte
 };
 

@@ -42,17 +42,17 @@ struct CardLimit {
   bool portable_kernels = false;  // no instructions of newer architectures
 };
 
-/// Is told how many bytes of the weights are loaded; called by any thread, by one at a time.
+/// It is told how many bytes of the weights are loaded; any thread calls it, one at a time.
 using LoadingReport = std::function<void(int64_t done, int64_t total)>;
 
-/// On a CPU, where the weights of a checkpoint are while it computes. copied: interleaved, in
+/// The place of a checkpoint's weights while a CPU computes. copied: interleaved, in
 /// memory of this process. mapped: in the files, in the page cache (Checkpoint::map_files), as far
 /// as kernels can read them there; a start is fast and nothing is in memory twice, products of few
 /// rows are slower. automatic: routed experts and the rows of the embedding mapped, which are most
 /// of the bytes and a small part of what a token reads, and the rest copied; all copied where no
 /// files are mapped.
 enum class WeightPlace : uint8_t { automatic, mapped, copied };
-/// Where mapped weights are more than the memory nothing is loaded, or experts are read from the
+/// If mapped weights are more than the memory, nothing is loaded, or experts are read from the
 /// disk as they are wanted.
 enum class BeyondMemory : uint8_t { refused, streamed };
 

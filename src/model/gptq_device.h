@@ -13,6 +13,10 @@
 
 namespace nibble {
 
+/// Sweeps of coordinate descent over a row that GPTQ has rounded, at most: the figures of
+/// docs/lab/descent.md.
+inline constexpr int kDescentSweeps = 8;
+
 /// The second moment of a linear's input, and how it is prepared.
 struct GptqMoment {
   int64_t cols = 0;  // K, a multiple of 16
@@ -35,7 +39,7 @@ struct Fp8GptqRows {
 class FactorisedInput {
  public:
   virtual ~FactorisedInput() = default;
-  /// As RowRounder::round: codes [N, K/2] and scales [N, K/16] of weights [N, K] over 2^exponent.
+  /// Makes codes [N, K/2] and scales [N, K/16] of weights [N, K] / 2^exponent (RowRounder::round).
   virtual void round_nvfp4(const TensorView& weights, int exponent, std::span<uint8_t> codes,
                            std::span<uint8_t> scales) = 0;
   /// codes [N, K].

@@ -2,13 +2,11 @@
 // weights give what the checkpoint gives that they would be written to.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/layout_fixture.h"
 #include "backend/cpu/random_weights.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
-#include "model/forward.h"
 #include "model/synthetic/synthetic_numbers.h"
 #include "testing/tiny_checkpoint.h"
 
@@ -16,39 +14,16 @@ namespace nibble {
 namespace {
 
 constexpr uint64_t kSeed = 5;
-const std::vector<int32_t> kIds = {1, 7, 3, 9, 2};
 
-class CpuWeightsOf : public testing::TestWithParam<WeightLayout> {
+class CpuWeightsOf : public cpu::LayoutFixture {
  protected:
-  CpuWeightsOf() {
-    Json json = TinyCheckpoint::moe().config;
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              concat("cpu_weights_", weight_layout_name(GetParam()), "_", ::getpid());
-    std::filesystem::remove_all(folder_);
-    write_synthetic_checkpoint(json, folder_, {.layout = GetParam(), .seed = kSeed}).value();
+  CpuWeightsOf() : LayoutFixture("cpu_weights", TinyCheckpoint::moe().config, kSeed) {
     checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(folder_).value());
     config_ = ModelConfig::parse(checkpoint_->config()).value();
     config_.draft_layers = config_.mtp_layers;
   }
-  ~CpuWeightsOf() override { std::filesystem::remove_all(folder_); }
 
-  std::vector<float> logits(Backend& backend) const {
-    backend.reserve({.pages = 1, .state_slots = 1, .rows_max = 8}).value();
-    backend.zero_state(0);
-    Batch batch{.tokens = kIds};
-    const auto rows = static_cast<int32_t>(kIds.size());
-    for (int axis = 0; axis < 3; ++axis)
-      for (int32_t i = 0; i < rows; ++i) batch.positions.push_back(i);
-    batch.sequences = {{.row_count = rows, .page_count = 1}};
-    batch.pages = {0};
-    batch.logit_rows = {0, rows - 1};
-    const HeadOutput out = forward(backend, config_, batch);
-    return {out.logits.begin(), out.logits.end()};
-  }
-
-  std::filesystem::path folder_;
   std::unique_ptr<Checkpoint> checkpoint_;
-  ModelConfig config_;
 };
 
 TEST_P(CpuWeightsOf, MadeUpOnesAreThoseThatSynthWrites) {
@@ -108,12 +83,7 @@ TEST_P(CpuWeightsOf, ReportsEveryByteOnce) {
   EXPECT_EQ(last, all);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, CpuWeightsOf,
-                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
-                                         WeightLayout::fp8, WeightLayout::bf16),
-                         [](const auto& test) {
-                           return std::string(weight_layout_name(test.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Layouts, CpuWeightsOf, cpu::stored_layouts(), cpu::layout_name);
 
 }  // namespace
 }  // namespace nibble

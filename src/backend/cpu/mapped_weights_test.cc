@@ -6,29 +6,28 @@
 #include <fstream>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/layout_fixture.h"
 #include "backend/cpu/random_weights.h"
 #include "checkpoint/checkpoint.h"
-#include "model/forward.h"
 #include "model/synthetic/synthetic_numbers.h"
 #include "testing/tiny_checkpoint.h"
 
 namespace nibble {
 namespace {
 
-class MappedWeights : public testing::TestWithParam<WeightLayout> {
+/// Wide enough for whole pieces of rows.
+Json wide_config() {
+  Json json = TinyCheckpoint::moe().config;
+  Json text = *json.find("text_config");
+  text.set("hidden_size", Json(256));
+  text.set("moe_intermediate_size", Json(256));
+  json.set("text_config", text);
+  return json;
+}
+
+class MappedWeights : public cpu::LayoutFixture {
  protected:
-  MappedWeights() {
-    Json json = TinyCheckpoint::moe().config;
-    Json text = *json.find("text_config");  // wide enough for whole pieces of rows
-    text.set("hidden_size", Json(256));
-    text.set("moe_intermediate_size", Json(256));
-    json.set("text_config", text);
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              concat("mapped_weights_", weight_layout_name(GetParam()), "_", ::getpid());
-    std::filesystem::remove_all(folder_);
-    write_synthetic_checkpoint(json, folder_, {.layout = GetParam(), .seed = 3}).value();
-  }
-  ~MappedWeights() override { std::filesystem::remove_all(folder_); }
+  MappedWeights() : LayoutFixture("mapped_weights", wide_config(), 3) {}
 
   Result<std::unique_ptr<Backend>> load(BackendOptions options) {
     Checkpoint checkpoint = TRY(Checkpoint::open(folder_));
@@ -39,21 +38,6 @@ class MappedWeights : public testing::TestWithParam<WeightLayout> {
   }
   std::unique_ptr<Backend> loaded(WeightPlace place) { return load({.weights = place}).value(); }
 
-  std::vector<float> logits(Backend& backend) const {
-    const std::vector<int32_t> ids = {1, 7, 3, 9, 2};
-    const auto rows = static_cast<int32_t>(ids.size());
-    backend.reserve({.pages = 1, .state_slots = 1, .rows_max = 8}).value();
-    backend.zero_state(0);
-    Batch batch{.tokens = ids};
-    for (int axis = 0; axis < 3; ++axis)
-      for (int32_t i = 0; i < rows; ++i) batch.positions.push_back(i);
-    batch.sequences = {{.row_count = rows, .page_count = 1}};
-    batch.pages = {0};
-    batch.logit_rows = {0, rows - 1};
-    const HeadOutput out = forward(backend, config_, batch);
-    return {out.logits.begin(), out.logits.end()};
-  }
-
   std::filesystem::path weight_file() const {
     for (const auto& file : std::filesystem::directory_iterator(folder_))
       if (file.path().extension() == ".safetensors") return file.path();
@@ -62,9 +46,6 @@ class MappedWeights : public testing::TestWithParam<WeightLayout> {
   bool routed_in_four_bits() const {
     return GetParam() == WeightLayout::mixed || GetParam() == WeightLayout::nvfp4;
   }
-
-  std::filesystem::path folder_;
-  ModelConfig config_;
 };
 
 TEST_P(MappedWeights, GiveTheBitsOfCopiedOnes) {
@@ -155,12 +136,7 @@ TEST_P(MappedWeights, ThatAreNotSoundAreRefused) {
       << refused.error().message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, MappedWeights,
-                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
-                                         WeightLayout::fp8, WeightLayout::bf16),
-                         [](const auto& test) {
-                           return std::string(weight_layout_name(test.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Layouts, MappedWeights, cpu::stored_layouts(), cpu::layout_name);
 
 }  // namespace
 }  // namespace nibble

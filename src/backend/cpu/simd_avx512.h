@@ -129,7 +129,7 @@ inline __m512i row_and_fourth(const std::byte* row, int64_t stride) {
   };
   return _mm512_inserti64x4(_mm512_castsi256_si512(load_32(row)), load_32(row + 4 * stride), 1);
 }
-/// In each 128 bits word i of four rows, for i = 0 .. 3.
+/// Each 128 bits of word[i] have word i of four rows, i = 0 .. 3.
 struct FourWords {
   __m512i word[4];
   FourWords(const std::byte* rows, int64_t stride) {

@@ -181,7 +181,7 @@ int64_t CudaLayerRunner::moment_room_bytes() const {
   return std::clamp<int64_t>((free_bytes() - kRestBytes) / 2, 0, kMost);
 }
 
-/// As many places as there is room for; without one the CPU rounds, to the same bytes.
+/// Reserves as many places as fit; without one the CPU rounds, to the same bytes.
 void CudaLayerRunner::reserve_gptq() {
   if (samples_.gptq_cols == 0) return;
   const int64_t each = GptqLanes::lane_bytes(samples_.gptq_cols);

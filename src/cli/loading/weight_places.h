@@ -1,4 +1,4 @@
-// Where the weights of a CPU lie: the flags, the mapping of the files, and lines for people, with
+// The place of a CPU's weights: the flags, the mapping of the files, and lines for people, with
 // the speed that streamed ones can have.
 #pragma once
 

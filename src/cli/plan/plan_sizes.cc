@@ -4,8 +4,8 @@
 #include <cctype>
 #include <map>
 
+#include "backend/cpu/matrix_loader.h"
 #include "backend/cpu/weight_bytes.h"
-#include "cli/serving/model_loader.h"
 #include "model/config/target_patterns.h"
 #include "quantize/recipe/dialect.h"
 #include "quantize/recipe/quant_plan.h"
@@ -113,23 +113,60 @@ FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe) {
                     const VectorSource& source) { return entry_bytes(checkpoint, source.name); }};
 }
 
+namespace {
+
+/// The type of a linear's values; without a checkpoint BF16.
+DType stored_type(const Checkpoint* checkpoint, const LinearSource& source) {
+  const TensorEntry* entry = checkpoint == nullptr ? nullptr : checkpoint->find(source.values);
+  return entry == nullptr ? DType::bf16 : entry->dtype;
+}
+
+/// True for an embedding that is not the head too, whose rows are looked up and not multiplied.
+bool is_looked_up(const SyntheticWeights& weights, const LinearSource& source) {
+  return &source == &weights.embedding && weights.head.values != weights.embedding.values;
+}
+
+}  // namespace
+
 FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkpoint) {
-  const auto stored = [checkpoint](const LinearSource& source) {
-    const TensorEntry* entry = checkpoint == nullptr ? nullptr : checkpoint->find(source.values);
-    return entry == nullptr ? DType::bf16 : entry->dtype;
-  };
-  const bool tied = weights.head.values == weights.embedding.values;
   return {.linear =
-              [&weights, stored, tied](const LinearSource& source) {
-                const bool rows = &source == &weights.embedding && !tied;
-                return rows ? cpu::embedding_bytes(source, stored(source))
-                            : cpu::linear_bytes(source, stored(source));
+              [&weights, checkpoint](const LinearSource& source) {
+                const DType stored = stored_type(checkpoint, source);
+                return is_looked_up(weights, source) ? cpu::embedding_bytes(source, stored)
+                                                     : cpu::linear_bytes(source, stored);
               },
           .vector =
               [](const VectorSource& source) {
                 return source.name.ends_with(".A_log") ? cpu::decay_bytes(source)
                                                        : cpu::vector_bytes(source);
               }};
+}
+
+std::vector<WeightRow> tally_mapped(const ModelRequest& request, const ModelConfig& served,
+                                    SyntheticWeights weights, const Checkpoint* checkpoint) {
+  const WeightPlace place = request.options.weights;
+  if (place == WeightPlace::copied || request.dummy || request.direct_io) return {};
+  if (served.draft_format != WeightFormat::plain)
+    weights.mtp.reset();
+  else if (weights.mtp && !served.draft_tokens.empty())
+    weights.mtp->head = {};
+  const FileBytes readable = {.linear =
+                                  [&weights, checkpoint](const LinearSource& source) {
+                                    const DType stored = stored_type(checkpoint, source);
+                                    if (!is_looked_up(weights, source))
+                                      return cpu::readable_bytes(source, stored);
+                                    return source.scheme.weights == WeightFormat::plain
+                                               ? cpu::embedding_bytes(source, stored)
+                                               : 0;
+                                  },
+                              .vector = [](const VectorSource&) { return int64_t{0}; }};
+  std::vector<WeightRow> rows = tally_in_file(weights, readable);
+  std::erase_if(rows, [&](const WeightRow& row) {
+    if (row.kind == WeightKind::embedding && is_looked_up(weights, weights.embedding)) return false;
+    return !cpu::stays_mapped(
+        place, row.kind == WeightKind::experts ? cpu::Reading::routed : cpu::Reading::always);
+  });
+  return rows;
 }
 
 OtherWeights others_of(const Checkpoint& checkpoint) {

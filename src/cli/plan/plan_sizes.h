@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
+#include "cli/serving/model_loader.h"
 #include "model/weights/synthetic_weights.h"
 #include "plan/weight_tally.h"
 #include "quantize/recipe/recipe.h"
@@ -20,6 +21,12 @@ FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe);
 /// Sizes in the memory of the CPU backend. Plain values have the type of the checkpoint's own;
 /// without one BF16. All must outlive the result.
 FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkpoint);
+
+/// The part of these that a server on a CPU reads in mapped files, by kind and format. An MTP layer
+/// that is rounded as it is loaded is none of it, nor is a head of chosen tokens: they are made.
+/// `served`: its draft_format and draft_tokens say so.
+std::vector<WeightRow> tally_mapped(const ModelRequest& request, const ModelConfig& served,
+                                    SyntheticWeights weights, const Checkpoint* checkpoint);
 
 /// Bytes beside the text model, by the names of the file.
 OtherWeights others_of(const Checkpoint& checkpoint);

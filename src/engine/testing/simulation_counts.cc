@@ -1,35 +1,70 @@
 // Sums of what happened in the lives of the simulation, their text, and if it was often enough.
+#include <iterator>
+
 #include "base/concat.h"
 #include "engine/engine_core.h"
 #include "engine/testing/simulation.h"
 
 namespace nibble {
+namespace {
 
-void SimulationCounts::add(const SimulationCounts& o) {
-  seeds += o.seeds, steps += o.steps, tokens += o.tokens, finished += o.finished;
-  swaps += o.swaps, recomputes += o.recomputes;
-  cache_hits += o.cache_hits, hit_tokens += o.hit_tokens;
-  page_evictions += o.page_evictions, snapshot_evictions += o.snapshot_evictions;
-  tier_stores += o.tier_stores, tier_loads += o.tier_loads;
-  cancelled_at_once += o.cancelled_at_once;
-  cancelled_waiting += o.cancelled_waiting, cancelled_prefill += o.cancelled_prefill;
-  cancelled_decode += o.cancelled_decode, cancelled_swapped += o.cancelled_swapped;
-  allocation_failures += o.allocation_failures;
-  not_finite += o.not_finite, deadlines += o.deadlines;
-  deadlines_swapped += o.deadlines_swapped, twins_ahead += o.twins_ahead;
-  apart_by_salt += o.apart_by_salt, drafts_beside_prompts += o.drafts_beside_prompts;
-  model_drafts += o.model_drafts, forced_drafts += o.forced_drafts;
-  repeated_drafts += o.repeated_drafts;
-  drafts_refused += o.drafts_refused;
-  real_masked += o.real_masked, real_drafts += o.real_drafts;
-  drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
-  sampled_here += o.sampled_here, sampled_there += o.sampled_there;
-  passes_ahead += o.passes_ahead, passes_ahead_of_drafts += o.passes_ahead_of_drafts;
-  rows_in_vain += o.rows_in_vain;
-  masks_late += o.masks_late;
-  media_encoded += o.media_encoded, media_found += o.media_found;
-  media_evicted += o.media_evicted, media_restored += o.media_restored;
-  media_abandoned += o.media_abandoned, media_apart += o.media_apart;
+struct Count {
+  const char* name;
+  int64_t SimulationCounts::*of;
+  int64_t seeds_each = 0;  // it is to happen once in so many seeds; 0: no matter how often
+};
+constexpr Count kCounts[] = {
+    {"seeds", &SimulationCounts::seeds},
+    {"steps", &SimulationCounts::steps},
+    {"tokens compared", &SimulationCounts::tokens},
+    {"sequences finished", &SimulationCounts::finished},
+    {"swapped and brought back", &SimulationCounts::swaps, 10},
+    {"started again (no host room)", &SimulationCounts::recomputes, 10},
+    {"prefix hits", &SimulationCounts::cache_hits, 1},
+    {"tokens from the cache", &SimulationCounts::hit_tokens},
+    {"pages evicted", &SimulationCounts::page_evictions, 1},
+    {"snapshots evicted", &SimulationCounts::snapshot_evictions, 1},
+    {"moved to the host tier", &SimulationCounts::tier_stores, 1},
+    {"brought back from it", &SimulationCounts::tier_loads, 10},
+    {"cancelled at once", &SimulationCounts::cancelled_at_once, 10},
+    {"cancelled waiting", &SimulationCounts::cancelled_waiting, 10},
+    {"cancelled in prefill", &SimulationCounts::cancelled_prefill, 10},
+    {"cancelled in decode", &SimulationCounts::cancelled_decode, 10},
+    {"cancelled when swapped", &SimulationCounts::cancelled_swapped, 20},
+    {"allocations made to fail", &SimulationCounts::allocation_failures, 1},
+    {"ended by NaN", &SimulationCounts::not_finite, 100},
+    {"ended by deadline", &SimulationCounts::deadlines, 2},
+    {"of those, swapped out", &SimulationCounts::deadlines_swapped, 200},
+    {"urgent before an earlier twin", &SimulationCounts::twins_ahead, 10},
+    {"prompts kept apart by their salt", &SimulationCounts::apart_by_salt, 10},
+    {"passes with drafts and a prompt", &SimulationCounts::drafts_beside_prompts, 1},
+    {"drafts by the model", &SimulationCounts::model_drafts, 1},
+    {"drafts by repeats in their place", &SimulationCounts::repeated_drafts, 10},
+    {"drafts by a grammar", &SimulationCounts::forced_drafts, 1},
+    {"drafts refused by a grammar", &SimulationCounts::drafts_refused, 1},
+    {"tokens under a compiled grammar", &SimulationCounts::real_masked, 1},
+    {"drafts under a compiled grammar", &SimulationCounts::real_drafts, 1},
+    {"drafts right", &SimulationCounts::drafts_right, 1},
+    {"drafts wrong", &SimulationCounts::drafts_wrong, 1},
+    {"tokens chosen on the host", &SimulationCounts::sampled_here, 1},
+    {"tokens chosen by the backend", &SimulationCounts::sampled_there, 1},
+    {"passes begun ahead", &SimulationCounts::passes_ahead, 1},
+    {"of those, where others were drafted", &SimulationCounts::passes_ahead_of_drafts, 1},
+    {"rows in vain", &SimulationCounts::rows_in_vain, 2},
+    {"masks too late for a pass ahead", &SimulationCounts::masks_late, 20},
+    {"media encoded", &SimulationCounts::media_encoded, 1},
+    {"media found encoded", &SimulationCounts::media_found, 2},
+    {"media evicted", &SimulationCounts::media_evicted, 2},
+    {"media restored", &SimulationCounts::media_restored, 20},
+    {"media jobs abandoned", &SimulationCounts::media_abandoned, 20},
+    {"media encoded again for another salt", &SimulationCounts::media_apart, 2},
+};
+static_assert(sizeof(SimulationCounts) == std::size(kCounts) * sizeof(int64_t), "all counts");
+
+}  // namespace
+
+void SimulationCounts::add(const SimulationCounts& other) {
+  for (const Count& count : kCounts) this->*count.of += other.*count.of;
 }
 
 void SimulationCounts::add(const EngineCore& life) {
@@ -65,75 +100,16 @@ void SimulationCounts::add(const EngineCore& life) {
 }
 
 std::string SimulationCounts::text() const {
-  return concat(
-      "seeds ", seeds, "\nsteps ", steps, "\ntokens compared ", tokens, "\nsequences finished ",
-      finished, "\nswapped and brought back ", swaps, "\nstarted again (no host room) ", recomputes,
-      "\nprefix hits ", cache_hits, "\ntokens from the cache ", hit_tokens, "\npages evicted ",
-      page_evictions, "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ",
-      tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled at once ", cancelled_at_once,
-      "\ncancelled waiting ", cancelled_waiting, "\ncancelled in prefill ", cancelled_prefill,
-      "\ncancelled in decode ", cancelled_decode, "\ncancelled when swapped ", cancelled_swapped,
-      "\nallocations made to fail ", allocation_failures, "\nended by NaN ", not_finite,
-      "\nended by deadline ", deadlines, "\nof those, swapped out ", deadlines_swapped,
-      "\nurgent before an earlier twin ", twins_ahead, "\nprompts kept apart by their salt ",
-      apart_by_salt, "\npasses with drafts and a prompt ", drafts_beside_prompts,
-      "\ndrafts by the model ", model_drafts, "\ndrafts by repeats in their place ",
-      repeated_drafts, "\ndrafts by a grammar ", forced_drafts, "\ndrafts refused by a grammar ",
-      drafts_refused, "\ntokens under a compiled grammar ", real_masked,
-      "\ndrafts under a compiled grammar ", real_drafts, "\ndrafts right ", drafts_right,
-      "\ndrafts wrong ", drafts_wrong, "\ntokens chosen on the host ", sampled_here,
-      "\ntokens chosen by the backend ", sampled_there, "\npasses begun ahead ", passes_ahead,
-      "\nof those, where others were drafted ", passes_ahead_of_drafts, "\nrows in vain ",
-      rows_in_vain, "\nmasks too late for a pass ahead ", masks_late, "\nmedia encoded ",
-      media_encoded, "\nmedia found encoded ", media_found, "\nmedia evicted ", media_evicted,
-      "\nmedia restored ", media_restored, "\nmedia jobs abandoned ", media_abandoned,
-      "\nmedia encoded again for another salt ", media_apart, "\n");
+  std::string lines;
+  for (const Count& count : kCounts) lines += concat(count.name, " ", this->*count.of, "\n");
+  return lines;
 }
 
 std::string SimulationCounts::too_rare() const {
   std::string names;
-  const auto need = [&](const char* name, int64_t count, int64_t seeds_each) {
-    if (count * seeds_each < seeds) names += concat(names.empty() ? "" : ", ", name, " ", count);
-  };
-  need("swaps", swaps, 10);
-  need("recomputes", recomputes, 10);
-  need("cache hits", cache_hits, 1);
-  need("page evictions", page_evictions, 1);
-  need("snapshot evictions", snapshot_evictions, 1);
-  need("tier stores", tier_stores, 1);
-  need("tier loads", tier_loads, 10);
-  need("cancelled waiting", cancelled_waiting, 10);
-  need("cancelled prefill", cancelled_prefill, 10);
-  need("cancelled decode", cancelled_decode, 10);
-  need("cancelled swapped", cancelled_swapped, 20);
-  need("allocation failures", allocation_failures, 1);
-  need("NaN", not_finite, 100);
-  need("deadlines", deadlines, 2);
-  need("deadlines of swapped ones", deadlines_swapped, 200);
-  need("cancelled at once", cancelled_at_once, 10);
-  need("twins ahead", twins_ahead, 10);
-  need("apart by salt", apart_by_salt, 10);
-  need("drafts beside prompts", drafts_beside_prompts, 1);
-  need("drafts by the model", model_drafts, 1);
-  need("drafts by repeats", repeated_drafts, 10);
-  need("drafts by a grammar", forced_drafts, 1);
-  need("drafts refused by a grammar", drafts_refused, 1);
-  need("tokens under a compiled grammar", real_masked, 1);
-  need("drafts under a compiled grammar", real_drafts, 1);
-  need("right drafts", drafts_right, 1);
-  need("wrong drafts", drafts_wrong, 1);
-  need("tokens chosen on the host", sampled_here, 1);
-  need("tokens chosen by the backend", sampled_there, 1);
-  need("passes ahead", passes_ahead, 1);
-  need("passes ahead of drafts", passes_ahead_of_drafts, 1);
-  need("rows in vain", rows_in_vain, 2);
-  need("late masks", masks_late, 20);
-  need("media encoded", media_encoded, 1);
-  need("media found", media_found, 2);
-  need("media evicted", media_evicted, 2);
-  need("media restored", media_restored, 20);
-  need("media jobs abandoned", media_abandoned, 20);
-  need("media of several salts", media_apart, 2);
+  for (const Count& count : kCounts)
+    if (count.seeds_each > 0 && this->*count.of * count.seeds_each < seeds)
+      names += concat(names.empty() ? "" : ", ", count.name, " ", this->*count.of);
   return names;
 }
 

@@ -121,7 +121,7 @@ class DeviceFp8Rounder final : public Fp8Rounder {
     return error;
   }
 
-  /// All bands in one piece, as the device wants them.
+  /// The device rounds all bands in one piece.
   std::vector<double> round_bands(const TensorView& weights, const Fp8Scales& scales,
                                   std::span<uint8_t> codes, ThreadPool& threads) const override {
     round_codes(weights, scales, codes);

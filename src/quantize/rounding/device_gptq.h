@@ -10,7 +10,7 @@
 
 namespace nibble {
 
-/// As make_gptq_rounder and Fp8GptqRounder; nullptr likewise. device.takes() the columns.
+/// They round as make_gptq_rounder and Fp8GptqRounder, or are nullptr; device.takes() the columns.
 std::unique_ptr<RowRounder> make_device_gptq_rounder(const InputStatistics& statistics,
                                                      GptqDevice& device, RoundPath path);
 std::unique_ptr<Fp8Rounder> make_device_fp8_rounder(const InputStatistics& statistics,

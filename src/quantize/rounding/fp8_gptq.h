@@ -21,7 +21,7 @@ struct Fp8Scales {
   int64_t per_tile = 0;
   int64_t per_band = 0;
   float at(int64_t row, int64_t col) const;
-  /// Those of the rows from `row` on, the first of a band.
+  /// The scales of the rows from `row` on, the first of a band.
   Fp8Scales from_row(int64_t row) const;
 };
 
@@ -42,7 +42,7 @@ class Fp8Rounder {
 class Fp8GptqRounder final : public Fp8Rounder {
  public:
   Fp8GptqRounder(GptqFactor factor, RoundPath path) : factor_(std::move(factor)), path_(path) {}
-  /// From any thread.
+  /// Any thread may call it.
   double round(const TensorView& weights, const Fp8Scales& scales,
                std::span<uint8_t> codes) const override;
 

@@ -26,7 +26,7 @@ inline bool is_data_free(RoundAlgorithm algorithm) {
 /// The same for one linear of a run: an algorithm may leave a format to rounding without data.
 SecondMoment moment_needed(RoundAlgorithm algorithm, WeightFormat format);
 
-/// Where rows [N, K] go: codes [N, K/2], scales [N, K/16].
+/// The places of rounded rows [N, K]: codes [N, K/2], scales [N, K/16].
 struct RoundedBytes {
   std::span<uint8_t> codes;
   std::span<uint8_t> scales;

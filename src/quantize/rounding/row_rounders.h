@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "model/gptq_device.h"
 #include "quantize/rounding/rounding.h"
 
 namespace nibble {
@@ -24,9 +25,6 @@ std::vector<float> column_weights(const InputStatistics& statistics);
 std::unique_ptr<RowRounder> make_diagonal_rounder(const InputStatistics& statistics,
                                                   RoundPath path);
 std::unique_ptr<RowRounder> make_block_rounder(const InputStatistics& statistics, RoundPath path);
-/// Sweeps of coordinate descent over a row that GPTQ has rounded, at most: the figures of
-/// docs/lab/descent.md.
-inline constexpr int kDescentSweeps = 8;
 /// nullptr if the moment cannot be factorised even with a hundred times the damping.
 std::unique_ptr<RowRounder> make_gptq_rounder(const InputStatistics& statistics, RoundPath path,
                                               int sweeps = kDescentSweeps);

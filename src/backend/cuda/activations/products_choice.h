@@ -9,8 +9,8 @@
 
 namespace nibble {
 
-/// With Activations::declared: widened to BF16, or as 4-bit codes by the card's instruction, or by
-/// software in its place, for checks on other cards.
+/// Activations::declared has products widened to BF16, or of 4-bit codes by the card's instruction,
+/// or by software in its place, for checks on other cards.
 enum class Fp4Products : uint8_t { widened, instruction, software };
 
 struct ProductsChoice {

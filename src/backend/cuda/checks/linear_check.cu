@@ -2,10 +2,10 @@
 // ending, rows that do not fill a tile, the same bits alone and among others; as linear() makes
 // them and, on a card with wgmma, streamed whatever their size.
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/linear_outputs.h"
 #include "backend/cuda/checks/linear_weights.h"
 #include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/linear/linear.h"
@@ -113,32 +113,23 @@ constexpr Shape kGateUpShapes[] = {
 };
 constexpr int kSmallNumbers = 1 << 21;   // of a matrix
 constexpr int kStreamedColumns = 18432;  // at most
-constexpr int kRowsMax = 65;
 constexpr int kRowCounts[] = {1, 2, 7, 8, 9, 16, 31, 33, 64};
 
-/// linear(), or one of the kernels that it chooses from.
-using Product = void (*)(const LinearArgs&, const Launcher&);
 using GateUp = void (*)(const ExpertArgs&, const Launcher&);
 
 class Check {
  public:
   void run(const Shape& shape, uint32_t seed);
-  void convolution(uint32_t seed);
-  void norms(int columns, uint32_t seed);
   void gate_up(const Shape& shape, uint32_t seed);
   explicit Check(Tally& to) : tally(to) {}
   Tally& tally;
 
  private:
-  struct Output {
-    std::vector<float> main, beside;
-  };
-  static Output product(Product make, const LinearArgs& args, const Launcher& launcher,
-                        float before);
   void lay(const DeviceLinear& weight) const;
   static double error_of(const std::vector<float>& found, const std::vector<double>& want,
                          double before);
-  void same_bits(Product make, const LinearArgs& args, const Output& all, const std::string& name);
+  void same_bits(Product make, const LinearArgs& args, const LinearOutputs& all,
+                 const std::string& name);
   void ending(const LinearArgs& args, const std::vector<double>& want, float before,
               const std::string& name);
   void streamed(const LinearArgs& args, const std::vector<double>& want, const std::string& name);
@@ -147,45 +138,11 @@ class Check {
   const Launcher portable_ = launcher_of(Kernels::portable);
 };
 
-constexpr int64_t kPad = 5;  // floats between the rows of y
-
-Check::Output Check::product(Product make, const LinearArgs& args, const Launcher& launcher,
-                             float before) {
-  LinearArgs with = args;
-  Output out;
-  std::vector<float>* const to[2] = {&out.main, &out.beside};
-  std::vector<float*> buffers;
-  for (int i = 0; i < args.count; ++i) {
-    const int64_t stride = args.outputs[i].weight.rows + kPad;
-    auto* y = device_array<float>(stride * args.rows);
-    if (args.outputs[i].finish == Finish::add) fill_normal(y, stride * args.rows, 0, 0.0F, before);
-    with.outputs[i].y = y;
-    with.outputs[i].y_stride = stride;
-    buffers.push_back(y);
-  }
-  must(cudaDeviceSynchronize(), "before");
-  make(with, launcher);
-  must(cudaDeviceSynchronize(), "linear");
-  for (int i = 0; i < args.count; ++i) {
-    const int n = args.outputs[i].weight.rows;
-    const auto all = to_host(buffers[static_cast<size_t>(i)], (n + kPad) * args.rows);
-    for (int r = 0; r < args.rows; ++r)
-      to[i]->insert(to[i]->end(), all.begin() + r * (n + kPad), all.begin() + r * (n + kPad) + n);
-    cudaFree(buffers[static_cast<size_t>(i)]);
-  }
-  return out;
-}
-
 double Check::error_of(const std::vector<float>& found, const std::vector<double>& want,
                        double before) {
   Error error;
   for (size_t i = 0; i < found.size(); ++i) error.add(found[i] - before, want[i]);
   return error.value();
-}
-
-bool same_head(const std::vector<float>& part, const std::vector<float>& all) {
-  return part.size() <= all.size() &&
-         std::memcmp(part.data(), all.data(), part.size() * sizeof(float)) == 0;
 }
 
 std::vector<double> expected(const DeviceLinear& w, const uint16_t* x, int64_t stride,
@@ -199,13 +156,13 @@ std::vector<double> expected(const DeviceLinear& w, const uint16_t* x, int64_t s
 }
 
 /// Rows by themselves, and with less shared memory, as they are among `all`.
-void Check::same_bits(Product make, const LinearArgs& args, const Output& all,
+void Check::same_bits(Product make, const LinearArgs& args, const LinearOutputs& all,
                       const std::string& name) {
   LinearArgs some = args;
   int differing = 0;
   const auto compare = [&](int rows, const Launcher& launcher) {
     some.rows = rows;
-    const Output found = product(make, some, launcher, 0.0F);
+    const LinearOutputs found = product(make, some, launcher, 0.0F);
     if (same_head(found.main, all.main) && same_head(found.beside, all.beside)) return;
     ++differing;
     tally.print("  %d rows differ", rows);
@@ -251,7 +208,7 @@ void Check::streamed(const LinearArgs& args, const std::vector<double>& want,
     tally.check(error < 1e-5, (name + ": portable").c_str(), error);
     return;
   }
-  const Output all = product(stream_anyway, one, launcher_, 0.0F);
+  const LinearOutputs all = product(stream_anyway, one, launcher_, 0.0F);
   const double error = error_of(all.main, want, 0.0);
   tally.check(error < 1e-5, (name + ": streamed").c_str(), error);
   same_bits(stream_anyway, one, all, name + ": streamed");
@@ -289,7 +246,7 @@ void Check::run(const Shape& shape, uint32_t seed) {
   const auto want_beside =
       shape.beside > 0 ? expected(beside, x, stride, gather, kRowsMax) : std::vector<double>();
   for (const DeviceLinear& each : {w, beside}) lay(each);
-  const Output all = product(linear, args, launcher_, 0.0F);
+  const LinearOutputs all = product(linear, args, launcher_, 0.0F);
   const std::string name = shape.name;
   tally.check(error_of(all.main, want, 0.0) < 1e-5, name.c_str(), error_of(all.main, want, 0.0));
   if (shape.beside > 0) {
@@ -373,132 +330,6 @@ void Check::gate_up(const Shape& shape, uint32_t seed) {
   cudaFree(act);
 }
 
-/// Several rows that are normed by their readers, against add_norm and the product of its rows.
-void Check::norms(int columns, uint32_t seed) {
-  const auto cols = static_cast<int>(padded_columns(columns));
-  const int64_t x_stride = cols + 64;
-  const DeviceLinear router = make_weight(Format::bf16, FactorLayout::none, 250, cols, seed);
-  const DeviceLinear gate = make_weight(Format::bf16, FactorLayout::none, 1, cols, seed + 1);
-  auto* h = device_array<float>(int64_t{kRowsMax} * columns);
-  auto* norm = device_array<float>(columns);
-  fill_normal(h, int64_t{kRowsMax} * columns, seed + 2, 3.0F);
-  fill_normal(norm, columns, seed + 3, 0.1F, 1.0F);
-  uint16_t* x[2];
-  for (uint16_t*& rows : x) {
-    rows = device_array<uint16_t>(x_stride * kRowsMax);
-    must(cudaMemset(rows, 0, static_cast<size_t>(2 * x_stride * kRowsMax)), "padding");
-  }
-  add_norm({.rows = kRowsMax - 1,
-            .hidden = columns,
-            .h = h,
-            .norm = norm,
-            .x = x[0],
-            .x_stride = x_stride,
-            .eps = 1e-6F},
-           launcher_);
-  LinearArgs plain{.count = 2, .x = x[0], .x_stride = x_stride};
-  plain.outputs[0].weight = router;
-  plain.outputs[1].weight = gate;
-  LinearArgs normed = plain;
-  normed.norm = {
-      .h = h, .weight = norm, .columns = columns, .eps = 1e-6F, .x = x[1], .x_stride = x_stride};
-  int differing = 0;
-  for (const int rows : {2, 3, 8, 9, 16, 31, 33, 56, 57, 64}) {
-    plain.rows = normed.rows = rows;
-    normed.outputs[1].finish = plain.outputs[1].finish = rows == 9 ? Finish::add : Finish::store;
-    must(cudaMemset(x[1], 0, static_cast<size_t>(2 * x_stride * kRowsMax)), "x");
-    const Output want = product(linear, plain, launcher_, 1.0F);
-    const Output found = product(linear, normed, launcher_, 1.0F);
-    const auto left = to_host(x[1], x_stride * kRowsMax);
-    const auto wanted = to_host(x[0], x_stride * rows);
-    const bool same = same_head(found.main, want.main) && same_head(found.beside, want.beside) &&
-                      std::equal(wanted.begin(), wanted.end(), left.begin()) &&
-                      std::all_of(left.begin() + rows * x_stride, left.end(),
-                                  [](uint16_t bits) { return bits == 0; });
-    if (same) continue;
-    ++differing;
-    tally.print("  %d rows differ", rows);
-  }
-  tally.check(differing == 0,
-              ("norms of " + std::to_string(columns) + " columns, to the bit").c_str(), differing);
-  free_weight(router);
-  free_weight(gate);
-  for (uint16_t* rows : x) cudaFree(rows);
-  cudaFree(h);
-  cudaFree(norm);
-}
-
-/// The convolution of up to 8 rows, and a single row's norm, against the kernels that do the same
-/// apart.
-void Check::convolution(uint32_t seed) {
-  constexpr int kHidden = 2048;
-  constexpr int kChannels = 8192;
-  constexpr int kTaps = 4;
-  constexpr int kRows = 7;
-  const DeviceLinear w = make_weight(Format::fp8, FactorLayout::scalar, kChannels, kHidden, seed);
-  auto* h = device_array<float>(kRows * kHidden);
-  auto* norm = device_array<float>(kHidden);
-  fill_normal(h, kRows * kHidden, seed + 1, 1.0F);
-  fill_normal(norm, kHidden, seed + 2, 0.1F, 1.0F);
-  auto* x = device_array<uint16_t>(kRows * kHidden);
-  add_norm({.rows = kRows,
-            .hidden = kHidden,
-            .h = h,
-            .norm = norm,
-            .x = x,
-            .x_stride = kHidden,
-            .eps = 1e-6F},
-           launcher_);
-  auto* taps = device_array<float>(kChannels * kTaps);
-  fill_normal(taps, kChannels * kTaps, seed + 3, 0.5F);
-  auto* state = device_array<float>(kRows * 3 * kChannels);
-  fill_normal(state, kRows * 3 * kChannels, seed + 4, 1.0F);
-  const auto past = to_host(state, kRows * 3 * kChannels);
-  const auto weights = to_host(taps, kChannels * kTaps);
-  std::vector<int32_t> ones(kRows, 1), none(kRows, -1), slots(kRows);
-  for (int i = 0; i < kRows; ++i) slots[static_cast<size_t>(i)] = kRows - 1 - i;
-  LinearArgs args{.count = 1, .rows = kRows, .x = x, .x_stride = kHidden};
-  args.outputs[0].weight = w;
-  const std::vector<float> raw = product(linear, args, launcher_, 0.0F).main;
-  args.rows = 1;
-  args.norm = {.h = h, .weight = norm, .columns = kHidden, .eps = 1e-6F};
-  const bool same = same_head(product(linear, args, launcher_, 0.0F).main, raw);
-  tally.check(same, "a row that is normed by its readers, to the bit", same ? 0.0 : 1.0);
-  args.rows = kRows;
-  args.norm = {};
-  args.outputs[0].finish = Finish::convolve;
-  args.convolve = {.batch = {.rows = kRows,
-                             .sequences = kRows,
-                             .snapshot_slot = to_device(none),
-                             .row_count = to_device(ones),
-                             .state_in = to_device(slots),
-                             .state_out = to_device(slots)},
-                   .state = {.conv = state, .slot_stride = 3 * kChannels},
-                   .weights = taps,
-                   .taps = kTaps,
-                   .channels = kChannels};
-  const std::vector<float> found = product(linear, args, launcher_, 0.0F).main;
-  const auto left = to_host(state, kRows * 3 * kChannels);
-  Error error;
-  int wrong = 0;
-  for (int r = 0; r < kRows; ++r)
-    for (int c = 0; c < kChannels; ++c) {
-      const int64_t slot = (kRows - 1 - r) * 3 * kChannels;
-      const auto input = [&](int j) {
-        return j < 3 ? past[static_cast<size_t>(slot + j * kChannels + c)]
-                     : raw[static_cast<size_t>(r * kChannels + c)];
-      };
-      double sum = 0.0;
-      for (int j = 0; j < kTaps; ++j)
-        sum += double{weights[static_cast<size_t>(c * kTaps + j)]} * input(j);
-      error.add(found[static_cast<size_t>(r * kChannels + c)], silu_of(sum));
-      for (int j = 0; j < 3; ++j)
-        wrong += left[static_cast<size_t>(slot + j * kChannels + c)] != input(j + 1);
-    }
-  tally.check(error.value() < 1e-5, "convolved", error.value());
-  tally.check(wrong == 0, "what the convolution leaves", wrong);
-}
-
 }  // namespace
 
 void check_linear(Tally& tally, Matrices matrices) {
@@ -511,8 +342,8 @@ void check_linear(Tally& tally, Matrices matrices) {
     if (wanted(shape)) check.run(shape, seed += 20);
   for (const Shape& shape : kGateUpShapes)
     if (wanted(shape)) check.gate_up(shape, seed += 20);
-  check.convolution(seed + 20);
-  for (const int columns : {2048, 1000, 132, 36}) check.norms(columns, seed += 40);
+  check_fused_convolution(tally, seed + 20);
+  for (const int columns : {2048, 1000, 132, 36}) check_fused_norms(tally, columns, seed += 40);
 }
 
 }  // namespace nibble::checks

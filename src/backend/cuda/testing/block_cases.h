@@ -60,6 +60,56 @@ struct Case {
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
+// Shapes of more than one row.
+inline const Case kAttentionLong = {.name = "attention_long",
+                                    .block = Block::attention,
+                                    .hidden = 128,
+                                    .q_heads = 4,
+                                    .kv_heads = 2,
+                                    .head_dim = 128,
+                                    .prompt = 700};
+inline const Case kAttentionOdd = {.name = "attention_odd",
+                                   .block = Block::attention,
+                                   .hidden = 96,
+                                   .q_heads = 3,
+                                   .kv_heads = 1,
+                                   .head_dim = 20,
+                                   .prompt = 150,
+                                   .odd = true,
+                                   .error_max = kFewNumbersErrorMax};
+inline const Case kDeltaNetSmall = {.name = "delta_net_small",
+                                    .block = Block::delta_net,
+                                    .hidden = 128,
+                                    .k_heads = 2,
+                                    .v_heads = 4,
+                                    .k_dim = 32,
+                                    .v_dim = 32,
+                                    .prompt = 200,
+                                    .error_max = kFewNumbersErrorMax};
+inline const Case kHeadStreamed = {.name = "head_streamed_nvfp4",
+                                   .block = Block::embed_and_head,
+                                   .layout = WeightLayout::mixed,
+                                   .hidden = 512,
+                                   .vocab = 65536,
+                                   .prompt = 3};
+inline Case with_pages(Case base, const char* name, KvCache kv, double error_max) {
+  base.name = name;
+  base.kv = kv;
+  base.error_max = error_max;
+  return base;
+}
+inline Case with_bf16_state(Case base, const char* name, double error_max) {
+  base.name = name;
+  base.state = StateCache::bf16;
+  base.error_max = error_max;
+  return base;
+}
+inline Case with_layout(Case base, const char* name, WeightLayout layout) {
+  base.name = name;
+  base.layout = layout;
+  return base;
+}
+
 inline const Case kCases[] = {
     {.name = "attention_35b", .block = Block::attention},
     {.name = "attention_35b_fp8", .block = Block::attention, .layout = WeightLayout::mixed},
@@ -67,15 +117,7 @@ inline const Case kCases[] = {
      .block = Block::attention,
      .kv = KvCache::fp8,
      .error_max = kFp8PagesErrorMax},
-    {.name = "attention_long_kv_fp8",
-     .block = Block::attention,
-     .hidden = 128,
-     .q_heads = 4,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .prompt = 700,
-     .kv = KvCache::fp8,
-     .error_max = kFp8PagesErrorMax},
+    with_pages(kAttentionLong, "attention_long_kv_fp8", KvCache::fp8, kFp8PagesErrorMax),
     {.name = "attention_35b_kv_turboquant",
      .block = Block::attention,
      .kv = KvCache::turboquant_4bit_nc,
@@ -84,16 +126,7 @@ inline const Case kCases[] = {
      .block = Block::attention,
      .kv = KvCache::nvfp4,
      .error_max = kFourBitPagesErrorMax},
-    {.name = "attention_odd_kv_fp8",
-     .block = Block::attention,
-     .hidden = 96,
-     .q_heads = 3,
-     .kv_heads = 1,
-     .head_dim = 20,
-     .prompt = 150,
-     .kv = KvCache::fp8,
-     .odd = true,
-     .error_max = kFewNumbersErrorMax},
+    with_pages(kAttentionOdd, "attention_odd_kv_fp8", KvCache::fp8, kFewNumbersErrorMax),
     {.name = "delta_net_35b", .block = Block::delta_net, .prompt = 70},
     {.name = "delta_net_35b_fp8", .block = Block::delta_net, .layout = WeightLayout::mixed},
     {.name = "delta_net_35b_state_bf16",
@@ -114,18 +147,8 @@ inline const Case kCases[] = {
      .prompt = 90,
      .fp8 = SyntheticFp8::by_block},
     {.name = "embed_and_head", .block = Block::embed_and_head},
-    {.name = "head_streamed_nvfp4",
-     .block = Block::embed_and_head,
-     .layout = WeightLayout::mixed,
-     .hidden = 512,
-     .vocab = 65536,
-     .prompt = 3},
-    {.name = "head_streamed_fp8",
-     .block = Block::embed_and_head,
-     .layout = WeightLayout::fp8,
-     .hidden = 512,
-     .vocab = 65536,
-     .prompt = 3},
+    kHeadStreamed,
+    with_layout(kHeadStreamed, "head_streamed_fp8", WeightLayout::fp8),
     {.name = "embed_and_head_nvfp4",
      .block = Block::embed_and_head,
      .layout = WeightLayout::mixed,
@@ -148,22 +171,8 @@ inline const Case kCases[] = {
      .hidden = 4096,
      .width = 12288,
      .prompt = 3},
-    {.name = "attention_long",
-     .block = Block::attention,
-     .hidden = 128,
-     .q_heads = 4,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .prompt = 700},
-    {.name = "attention_odd",
-     .block = Block::attention,
-     .hidden = 96,
-     .q_heads = 3,
-     .kv_heads = 1,
-     .head_dim = 20,
-     .prompt = 150,
-     .odd = true,
-     .error_max = kFewNumbersErrorMax},
+    kAttentionLong,
+    kAttentionOdd,
     {.name = "attention_wide_group",
      .block = Block::attention,
      .hidden = 192,
@@ -180,15 +189,7 @@ inline const Case kCases[] = {
      .v_dim = 40,
      .prompt = 150,
      .odd = true},
-    {.name = "delta_net_small",
-     .block = Block::delta_net,
-     .hidden = 128,
-     .k_heads = 2,
-     .v_heads = 4,
-     .k_dim = 32,
-     .v_dim = 32,
-     .prompt = 200,
-     .error_max = kFewNumbersErrorMax},
+    kDeltaNetSmall,
     {.name = "delta_net_odd_state_bf16",
      .block = Block::delta_net,
      .hidden = 96,
@@ -199,16 +200,7 @@ inline const Case kCases[] = {
      .prompt = 150,
      .state = StateCache::bf16,
      .odd = true},
-    {.name = "delta_net_small_state_bf16",
-     .block = Block::delta_net,
-     .hidden = 128,
-     .k_heads = 2,
-     .v_heads = 4,
-     .k_dim = 32,
-     .v_dim = 32,
-     .prompt = 200,
-     .state = StateCache::bf16,
-     .error_max = kRoundedStateErrorMax},
+    with_bf16_state(kDeltaNetSmall, "delta_net_small_state_bf16", kRoundedStateErrorMax),
     {.name = "moe_odd",
      .block = Block::moe,
      .hidden = 160,

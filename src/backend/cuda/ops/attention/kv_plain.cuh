@@ -2,7 +2,8 @@
 // Numbers are multiplied on tensor cores as BF16 or as F16, which holds E4M3 codes exactly.
 //
 // Operands come straight from memory: a lane reads 16 bytes of a line, and adjacent dimensions of
-// one lane are spread over the K or M places of mma.m16n8k16 (attend.cu). `chunk` is such a load.
+// one lane are spread over the K or M places of mma.m16n8k16 (attend_block.cuh). `chunk` is such a
+// load.
 #pragma once
 
 #include <cuda_fp16.h>

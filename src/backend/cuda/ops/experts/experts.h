@@ -2,7 +2,7 @@
 // or dense matrix on all rows.
 //   gate_up: act = bf16(silu(x gate^T) * (x up^T)); down: y = act down^T in F32. Row of act and y:
 //   the assignment, or shared_begin + row.
-//   Oracle: reference::moe (block_test.cc) and products in double (bench/cuda/linear_check.cu).
+//   Oracle: reference::moe (block_test.cc) and products in double (checks/linear_check.cu).
 //   Bytes moved: the matrices of each expert that has rows, once for every 8 of its rows;
 //   activations once. Any number of rows; a row has the same bits alone and in any batch. act and y
 //   may not overlap x.

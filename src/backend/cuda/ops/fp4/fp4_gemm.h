@@ -1,7 +1,7 @@
 // y [T, N] = x [T, K] W^T with both in NVFP4, multiplied as 4-bit codes under their block scales
 // (fp4_mma.cuh), for one matrix (a linear) or for a stack of experts and lists of rows.
 //   y = sum over K of code * scale * code * scale, times the factors of W and of the row of x.
-//   Oracle: products in double (bench/cuda/fp4_check.cu). Bytes moved: W once for every 32 or 128
+//   Oracle: products in double (checks/fp4_check.cu). Bytes moved: W once for every 32 or 128
 //   rows of x, x once for every 128 rows of W (of each matrix 64 with swiglu), y once. Any number
 //   of rows. A row of y depends on its row of x alone, never on T, its place or other rows: one
 //   accumulator for each output, in steps of 64 along K, whatever the tile. y may not overlap x or

@@ -7,7 +7,7 @@
 //   factors with GlobalOf::row: 1 / G of each row, G = 2688 / amax of the row. Else 1 / G is in the
 //           weight's factors already (device_weights.h)
 //   Oracle: encode_nvfp4_activations (tensor/activation_codec.h), bit for bit
-//   (bench/cuda/fp4_check.cu); a code of zero may have a sign there and here alike. Bytes moved:
+//   (checks/fp4_check.cu); a code of zero may have a sign there and here alike. Bytes moved:
 //   each row once in, 9/32 of it out. Any number of rows, one thread block each; a row's bits do
 //   not depend on the others. Outputs may not overlap x.
 #pragma once

@@ -63,13 +63,13 @@ cudaError_t gptq_feed_back(const GptqInput& input, const GptqRows& rows, cudaStr
 cudaError_t gptq_feed_back_fp8(const GptqInput& input, const GptqRows& rows, cudaStream_t stream);
 /// gradient = -M errors.
 cudaError_t gptq_gradient(const GptqInput& input, const GptqRows& rows, cudaStream_t stream);
-/// At most `sweeps` sweeps of coordinate descent over u and scales.
+/// Makes at most `sweeps` sweeps of coordinate descent over u and scales.
 cudaError_t gptq_descend(const GptqInput& input, const GptqRows& rows, int sweeps,
                          cudaStream_t stream);
 /// codes of u under scales.
 cudaError_t gptq_encode(const GptqInput& input, const GptqRows& rows, cudaStream_t stream);
 
-/// Once for a card, before anything else: what kernels may have there.
+/// Sets what kernels may have on a card; called once, before anything else.
 void gptq_prepare(DeviceContext& device);
 /// The most columns that the descent has shared memory for on a card with so much.
 int64_t gptq_columns_max(int64_t shared_bytes);

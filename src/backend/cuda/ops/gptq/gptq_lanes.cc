@@ -12,7 +12,6 @@ constexpr int64_t kRowsLeast = 64;
 constexpr int64_t kRowsMost = 8192;
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kStagedBytes = int64_t{8} << 20;
-constexpr int kSweeps = 8;  // kDescentSweeps of quantize/rounding
 
 /// Hands out parts of a lane's memory, or counts them.
 class Cut {
@@ -105,8 +104,8 @@ class GptqLanes::Input final : public FactorisedInput {
 
  private:
   cudaStream_t stream() const { return lane_.stream.get(); }
-  /// Through the lane's page-locked memory, which the card reads ten times as fast; the threads
-  /// fill theirs side by side. Both wait for the stream.
+  /// Both copy through the lane's page-locked memory, which the card reads ten times as fast and
+  /// the threads fill side by side, and wait for the stream.
   void copy_in(void* to, const void* from, int64_t bytes) const;
   void copy_out(void* to, const void* from, int64_t bytes) const;
   /// Calls round(rows, index of the first) for chunk after chunk, weights loaded.
@@ -197,7 +196,7 @@ void GptqLanes::Input::round_nvfp4(const TensorView& weights, int exponent,
     CUDA_CHECK(gptq_load(input_, rows, stream()));
     CUDA_CHECK(gptq_feed_back(input_, rows, stream()));
     CUDA_CHECK(gptq_gradient(input_, rows, stream()));
-    CUDA_CHECK(gptq_descend(input_, rows, kSweeps, stream()));
+    CUDA_CHECK(gptq_descend(input_, rows, kDescentSweeps, stream()));
     CUDA_CHECK(gptq_encode(input_, rows, stream()));
     const int64_t code_bytes = cols_ / 2, scale_bytes = cols_ / 16;
     copy_out(codes.data() + first * code_bytes, rows.codes, rows.rows * code_bytes);

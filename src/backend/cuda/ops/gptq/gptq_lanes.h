@@ -22,7 +22,7 @@ class GptqLanes final : public GptqDevice {
   /// descent has no shared memory for so many columns.
   static Result<std::unique_ptr<GptqLanes>> reserve(DeviceContext& device, int64_t cols, int lanes);
 
-  /// Without places; reserve() makes them.
+  /// It has no places; reserve() makes them.
   GptqLanes(DeviceContext& device, int64_t cols) : device_(device), cols_(cols) {}
 
   std::string description() const override;

@@ -1,6 +1,6 @@
 // y [rows][N] = x [rows][K] W^T in F32, for up to six matrices that share x: generation arithmetic.
 //   W is BF16, FP8 or NVFP4 (device_weights.h) and is widened to BF16 without error; sums are F32.
-//   Oracle: products in double of bench/cuda/linear_check.cu. Bytes moved: W once for every block
+//   Oracle: products in double of checks/linear_check.cu. Bytes moved: W once for every block
 //   of 8 to 64 rows that a kernel takes (linear_select.h), x and y once. Any number of rows, and a
 //   row has the same bits alone and in any batch. y may not overlap x or W; with Finish::add it is
 //   read first. linear_select.h says which kernel runs.

@@ -2,7 +2,7 @@
 // order (the four patches of a merge window are adjacent). Activations are BF16 between operations,
 // the residual stream and all sums are F32. A row's result depends on its own frame alone: not on
 // T, its place, other images, or how launches cut the rows.
-//   Oracle: double arithmetic (bench/cuda/vision_check.cu); formulas: transformers'
+//   Oracle: double arithmetic (checks/vision_check.cu); formulas: transformers'
 //   Qwen3VLVisionModel. T patches, H the tower's width, D = H / heads.
 #pragma once
 
