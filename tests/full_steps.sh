@@ -97,6 +97,19 @@ for version in 0.26.0 0.32.0; do
     "build/venv-vllm-$version/bin/python" tools/oracle/vllm_loads.py \
     build/release/src/cli/nibble pebble/model
 done
+make_sglang_venv() {
+  local venv=build/venv-sglang-0.5.23 packages
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  for packages in "$venv"/lib/python3*/site-packages; do
+    realpath build/venv-vllm-0.32.0/lib/python3*/site-packages > "$packages/vllm.pth"
+  done
+  "$venv/bin/pip" install --quiet --disable-pip-version-check \
+    -r tools/requirements-sglang-0.5.23.txt &&
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps sglang==0.5.23
+}
+step "python venv with SGLang 0.5.23" make_sglang_venv
+step "SGLang 0.5.23 loads every recipe in every dialect" build/venv-sglang-0.5.23/bin/python \
+  tools/oracle/sglang_loads.py build/release/src/cli/nibble pebble/model
 step "vLLM reads what bench serve writes" build/venv-vllm-0.32.0/bin/python \
   tests/cli/bench_vllm_test.py --nibble build/release/src/cli/nibble
 # After the environment of vLLM, whose benchmark is one of the clients.

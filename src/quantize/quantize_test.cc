@@ -198,6 +198,26 @@ TEST(Quantize, FusedExpertsThatStayAreIgnoredOneByOneToo) {
   EXPECT_NE(declared.find("model.language_model.layers.1.self_attn.q_proj"), nullptr);
 }
 
+TEST(Quantize, ExpertsAreSingleTensorsInAllLayersIfInOne) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const Opened source(folder / "in");
+  for (const auto dialect : {Dialect::compressed_tensors, Dialect::modelopt}) {
+    const auto out = folder / std::string(dialect_name(dialect));
+    const std::string rules = "  - match: 're:.*layers\\.1\\..*experts.*'\n    weights: nvfp4\n";
+    ASSERT_TRUE(run(folder / "in", out, {.recipe = recipe_of(rules), .dialect = dialect}).ok());
+    const Opened output(out);
+    const std::string experts = "model.language_model.layers.0.mlp.experts";
+    EXPECT_EQ(output.checkpoint.find(experts + ".gate_up_proj"), nullptr);
+    EXPECT_NE(output.checkpoint.find(experts + ".3.down_proj.weight"), nullptr);
+    EXPECT_EQ(expect_close(source, output, 0.095), 3 * test::kExperts);
+    const Json& config = *output.checkpoint.config().find("quantization_config");
+    const auto& ignored = config.find("ignore")->as_array();
+    EXPECT_TRUE(
+        std::ranges::any_of(ignored, [&](const Json& n) { return n.as_string() == experts; }));
+  }
+}
+
 TEST(Quantize, FourBitActivationsAreDeclaredWithTheRecipesScale) {
   const Folder folder;
   test::write_model(folder / "in", Layout::separate_experts);

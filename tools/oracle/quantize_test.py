@@ -1,5 +1,5 @@
 """Holds what `nibble quantize` writes against compressed-tensors and transformers, and against the
-rules by which SGLang and TensorRT-LLM find modules.
+rules by which TensorRT-LLM finds modules.
 
 quantize_test.py NIBBLE MODEL: quantizes MODEL (BF16) and checks, module by module, that the
 package's decompression gives our weights exactly and that plain amax/6 (and FP8) gives the
@@ -120,41 +120,29 @@ def check_declaration(results, name, quantized):
                   f"linears{wrong[:3] or ''}")
 
 
-def spelled(module, prefix):
-    """The module's name in a reader that gives the text model this prefix."""
-    return module.replace("model.language_model.", prefix)
+def named_by(name, entries):
+    """TensorRT-LLM as read: patterns from the start of a name; else the name itself."""
+    return any(re.match(e[3:], name) if e.startswith("re:") else e == name for e in entries)
 
 
-def named_by(name, entries, part_of):
-    """SGLang and TensorRT-LLM as read: patterns from the start of a name; else the name itself, or
-    in SGLang's ignore list a part of it."""
-    return any(re.match(e[3:], name) if e.startswith("re:") else
-               (e.lower() in name.lower() if part_of else e == name) for e in entries)
-
-
-def check_readers(results, name, quantized):
-    """Readers that are not installed here, by their rules: SGLang (utils.py, 06b5b190) calls layers
-    model.layers, TensorRT-LLM (compressed_tensors.py of 2026-11) as the file does, and wants each
-    target of several groups to match a module."""
+def check_tensorrt(results, name, quantized):
+    """TensorRT-LLM is not installed here. By its rules (compressed_tensors.py of 2026-11) it calls
+    layers as the file does, and wants each target of several groups to match a module."""
     groups = list(quantized.config.config_groups.values())
     targets = [t for group in groups for t in group.targets]
     linears = sorted({n.removesuffix(".weight") for n, t in quantized.tensors.items()
                       if n.endswith(".weight") and t.ndim == 2 and "embed" not in n
-                      and "norm" not in n} | set(quantized.modules))
-    for reader, prefix, part_of in (("SGLang", "model.", True),
-                                    ("TensorRT-LLM", "model.language_model.", False)):
-        wrong = []
-        for module in linears:
-            theirs = spelled(module, prefix)
-            found = "embed" not in module and not named_by(theirs, quantized.config.ignore, part_of)
-            found = found and ("Linear" in targets and module != "lm_head"
-                               or named_by(theirs, targets, False))
-            if found != (module in quantized.modules) and "embed" not in module:
-                wrong.append(module)
-        results.check(not wrong, f"{name}: {reader}'s rules find what is quantized among "
-                      f"{len(linears)} linears {wrong[:3] or ''}")
+                      and "norm" not in n} | {m for m in quantized.modules if "embed" not in m})
+    wrong = []
+    for module in linears:
+        found = not named_by(module, quantized.config.ignore) and (
+            "Linear" in targets and module != "lm_head" or named_by(module, targets))
+        if found != (module in quantized.modules):
+            wrong.append(module)
+    results.check(not wrong, f"{name}: TensorRT-LLM's rules find what is quantized among "
+                  f"{len(linears)} linears {wrong[:3] or ''}")
     idle = [t for t in targets if t != "Linear"
-            and not any(named_by(m, [t], False) for m in quantized.modules)]
+            and not any(named_by(m, [t]) for m in quantized.modules)]
     results.check(not idle and (len(groups) == 1 or "Linear" not in targets),
                   f"{name}: every target names a module {idle or ''}")
 
@@ -286,7 +274,7 @@ def check_recipe(results, nibble, model, recipe, work):
     folders = {dialect: quantize(dialect, "--format", dialect) for dialect in RECIPES[recipe]}
     quantized = Quantized(folders["compressed-tensors"])
     check_declaration(results, recipe, quantized)
-    check_readers(results, recipe, quantized)
+    check_tensorrt(results, recipe, quantized)
     check_decoding(results, recipe, quantized)
     check_amax(results, recipe, Quantized(quantize("amax", "--algorithm", "amax")),
                tensors_of(model))

@@ -4,12 +4,11 @@
 #include <map>
 #include <set>
 
+#include "quantize/recipe/model_linears.h"
 #include "quantize/report/text_of.h"
 
 namespace nibble {
 namespace {
-
-constexpr std::string_view kExperts = ".experts.";
 
 /// A pattern of all experts of the list, of those linears that are among these.
 std::string experts_pattern(const std::string& list,
@@ -37,11 +36,6 @@ std::string scheme_lines(const QuantScheme& scheme, float input_scale) {
 }  // namespace
 
 std::string_view last_part(std::string_view module) { return module.substr(module.rfind('.') + 1); }
-
-std::string expert_list(const std::string& module) {
-  return is_routed_expert(module) ? module.substr(0, module.find(kExperts) + kExperts.size() - 1)
-                                  : "";
-}
 
 void add_rules(const std::vector<const PlannedLinear*>& linears, const QuantScheme& scheme,
                std::string& text) {

@@ -12,8 +12,6 @@ namespace nibble {
 
 /// "q_proj" of "model.layers.3.self_attn.q_proj".
 std::string_view last_part(std::string_view module);
-/// "model.layers.3.mlp.experts" of a routed expert's linear, else empty.
-std::string expert_list(const std::string& module);
 
 /// Appends a rule for each linear, but one for all experts of a layer, to the YAML of a recipe.
 void add_rules(const std::vector<const PlannedLinear*>& linears, const QuantScheme& scheme,

@@ -185,7 +185,7 @@ Result<void> Converter::plan() {
   for (const auto& group : fused_linears(weights))
     for (const LinearSource* linear : group) TRY(plan_linear(*linear));
   if (report_.linears == 0) return refuse(checkpoint_.folder().string(), "no quantized linear");
-  declaration_ = stored_declaration(checkpoint_, weights);
+  declaration_ = stored_declaration(weights);
   declare_other_areas(checkpoint_, weights, declaration_);
   return plan_rest();
 }

@@ -115,7 +115,7 @@ Result<void> HeadConverter::plan() {
   if (!plain && !dialect_can_say(scheme_, dialect_))
     return unsupported("--head", concat("a format that ", dialect_name(dialect_), " can say"),
                        kFormatNames[static_cast<size_t>(format_)]);
-  declaration_ = stored_declaration(checkpoint_, weights);
+  declaration_ = stored_declaration(weights);
   std::erase_if(declaration_.quantized, [](const auto& module) { return module.name == kHead; });
   std::erase(declaration_.plain, kHead);
   if (plain) {

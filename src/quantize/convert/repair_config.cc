@@ -50,7 +50,7 @@ Result<RepairReport> repair_config(const Checkpoint& checkpoint,
   TRY(check_cache_scheme(checkpoint));
   const ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
   const Weights weights = TRY(bind_linears(checkpoint, config));
-  QuantDeclaration declaration = stored_declaration(checkpoint, weights);
+  QuantDeclaration declaration = stored_declaration(weights);
   if (declaration.quantized.empty())
     return make_error(ErrorCode::unsupported, {.what = checkpoint.folder().string(),
                                                .expected = "a quantized checkpoint",

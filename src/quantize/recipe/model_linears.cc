@@ -32,21 +32,31 @@ Result<Weights> bind_linears(const Checkpoint& checkpoint, ModelConfig config) {
 
 bool is_embedding(std::string_view module) { return module.ends_with("embed_tokens"); }
 
-QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights& weights) {
+std::string expert_list(std::string_view module) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = module.find(kExperts);
+  return at == std::string_view::npos ? std::string()
+                                      : std::string(module.substr(0, at + kExperts.size() - 1));
+}
+
+QuantDeclaration stored_declaration(const Weights& weights) {
   QuantDeclaration declaration;
-  std::set<std::string> stacks;
-  for (const auto& group : fused_linears(weights)) {
-    for (const LinearSource* linear : group) {
+  std::set<std::string> opened;  // expert lists with a quantized linear
+  const auto groups = fused_linears(weights);
+  for (const auto& group : groups)
+    for (const LinearSource* linear : group)
       if (linear->scheme.weights != WeightFormat::plain) {
         declaration.quantized.push_back({linear->module, linear->scheme});
-      } else if (is_embedding(linear->module)) {
-        continue;  // no linear: configs name what quantized tables there are, not the others
-      } else if (checkpoint.find(linear->module + ".weight") != nullptr) {
-        declaration.plain.push_back(linear->module);
-      } else {
-        const std::string stack = linear->module.substr(0, linear->module.find(".experts.") + 8);
-        if (stacks.insert(stack).second) declaration.plain.push_back(stack);
+        opened.insert(expert_list(linear->module));
       }
+  std::set<std::string> named;
+  for (const auto& group : groups) {
+    for (const LinearSource* linear : group) {
+      // A table is no linear: configs name what quantized tables there are, not the others.
+      if (linear->scheme.weights != WeightFormat::plain || is_embedding(linear->module)) continue;
+      const std::string list = expert_list(linear->module);
+      const std::string& name = list.empty() || opened.contains(list) ? linear->module : list;
+      if (named.insert(name).second) declaration.plain.push_back(name);
     }
   }
   return declaration;

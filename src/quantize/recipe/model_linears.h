@@ -24,13 +24,16 @@ Result<Weights> bind_linears(const Checkpoint& checkpoint, ModelConfig config);
 /// A table is looked up, not multiplied with: no activations meet it.
 bool is_embedding(std::string_view module);
 
+/// "...layers.3.mlp.experts" of one of its linears, or empty for what is no expert.
+std::string expert_list(std::string_view module);
+
 /// "model.language_model.layers.3.mlp.experts.7.up_proj" -> "mlp.experts.up_proj", the same of the
 /// MTP layer -> "mtp.mlp.experts.up_proj".
 std::string linear_kind(std::string_view module);
 
 /// The contents of a bound checkpoint as its config should state them: quantized linears with their
-/// schemes, plain ones by name, experts in a fused tensor as "...mlp.experts". Other areas: below.
-QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights& weights);
+/// schemes, plain ones by name, experts that are all plain as "...mlp.experts". Other areas: below.
+QuantDeclaration stored_declaration(const Weights& weights);
 
 /// Adds what lies outside of the text model (vision tower, a plain MTP layer) to a declaration as
 /// plain: its linears by the look of their tensors (a ".weight" of rank 2 that is no embedding

@@ -12,15 +12,6 @@
 namespace nibble {
 namespace {
 
-constexpr std::string_view kExperts = ".experts.";
-
-/// "...layers.3.mlp.experts", or empty for what is no expert.
-std::string expert_list(std::string_view module) {
-  const size_t at = module.find(kExperts);
-  return at == std::string_view::npos ? std::string()
-                                      : std::string(module.substr(0, at + kExperts.size() - 1));
-}
-
 /// The head and the MTP layer have files of their own: `convert --head` exchanges the one and links
 /// the rest; llm-compressor writes the other so.
 std::string own_file(std::string_view tensor) {
@@ -73,6 +64,7 @@ class Planner {
   Result<void> check_group(const FusedGroup& group) const;
   Result<void> check_rules_used() const;
   void sort_by_file();
+  void open_experts();
   void place(const FusedGroup& group);
   void lay_out();
   void lay_out_linear(const PlannedLinear& linear);
@@ -90,6 +82,7 @@ class Planner {
   std::set<int> used_rules_;
   std::set<std::string> declared_;        // names in plan_.declaration.plain
   std::set<std::string> opened_experts_;  // expert lists with a quantized linear
+  bool single_experts_ = false;           // none of the model stays in a fused tensor
   QuantPlan plan_;
 };
 
@@ -194,6 +187,19 @@ void Planner::sort_by_file() {
   });
 }
 
+/// Where the experts of one layer are single tensors, those of all are: SGLang (0.5.23) drops
+/// single ones that come after fused ones, and says so in its log alone. Its MTP layer has another
+/// loader.
+void Planner::open_experts() {
+  for (const FusedGroup& group : groups_) {
+    const PlannedLinear& first = group.linears.front();
+    const std::string list = expert_list(first.source.module);
+    if (list.empty() || first.becomes.scheme.weights == WeightFormat::plain) continue;
+    opened_experts_.insert(list);
+    single_experts_ |= !is_mtp(list);
+  }
+}
+
 /// Rounded, separated from a fused expert tensor, or left where it is.
 void Planner::place(const FusedGroup& group) {
   const bool rounded = group.linears.front().becomes.scheme.weights != WeightFormat::plain;
@@ -207,7 +213,8 @@ void Planner::place(const FusedGroup& group) {
     if (is_embedding(linear.source.module)) continue;  // copied; no linear to declare
     const std::string list = expert_list(linear.source.module);
     const bool opened = opened_experts_.contains(list);
-    if (opened && in_fused_tensor(linear.source)) plan_.separated.push_back(linear);
+    const bool single = opened || (single_experts_ && !is_mtp(linear.source.module));
+    if (single && in_fused_tensor(linear.source)) plan_.separated.push_back(linear);
     const std::string& name = list.empty() || opened ? linear.source.module : list;
     if (declared_.insert(name).second) plan_.declaration.plain.push_back(name);
   }
@@ -257,9 +264,7 @@ void Planner::lay_out() {
 Result<QuantPlan> Planner::plan(Dialect dialect) {
   plan_.dialect = dialect;
   TRY(apply_recipe());
-  for (const FusedGroup& group : groups_)
-    if (group.linears.front().becomes.scheme.weights != WeightFormat::plain)
-      opened_experts_.insert(expert_list(group.linears.front().source.module));
+  open_experts();
   for (const FusedGroup& group : groups_) place(group);
   sort_by_file();
   if (plan_.rounded.empty())

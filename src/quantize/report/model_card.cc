@@ -116,29 +116,51 @@ std::string quality(Declared declared, std::string_view measured) {
 /// The tensor that has one FP8 scale per 128 x 128 weights where other loaders take none.
 enum class Blocked : uint8_t { nothing, head, table };
 
-/// `schemes` in the file: SGLang has another name for several in one ModelOpt file (its pull
-/// request 27906).
-std::string running(Dialect dialect, size_t schemes, Blocked blocked) {
-  if (blocked == Blocked::head)
+constexpr QuantScheme kNvfp4 = {WeightFormat::nvfp4, ActivationFormat::high};
+constexpr QuantScheme kFp8 = {WeightFormat::fp8_tensor, ActivationFormat::fp8_tensor};
+
+/// The commands that run a file depend on this.
+struct Contents {
+  Dialect dialect = Dialect::compressed_tensors;
+  std::set<std::string> schemes = {};  // as scheme_text() has them
+  bool weight_only_experts = false;    // NVFP4, with inputs in 16 bits
+  Blocked blocked = Blocked::nothing;
+};
+
+/// SGLang (0.5.23) has a name for each kind of ModelOpt file. Of its kernels for NVFP4 experts
+/// Marlin alone leaves inputs in 16 bits; the others round them with the scale 1 that it has where
+/// a file brings none.
+std::string sglang_flags(const Contents& contents) {
+  if (contents.dialect != Dialect::modelopt) return "";
+  const std::string_view kind = contents.schemes.size() > 1                    ? "mixed"
+                                : contents.schemes.contains(scheme_text(kFp8)) ? "fp8"
+                                                                               : "fp4";
+  return concat(" --quantization modelopt_", kind,
+                contents.weight_only_experts ? " --moe-runner-backend marlin" : "");
+}
+
+std::string running(const Contents& contents) {
+  if (contents.blocked == Blocked::head)
     return "## Run it\n\n    nibble serve DIR\n\nReleased versions of vLLM (0.26 to 0.33 were "
-           "read) "
-           "do not load a head in FP8 blocks. `nibble convert DIR OUT --head bf16 --source BASE` "
-           "writes the same weights with the base's head, which they load.\n";
-  if (blocked == Blocked::table)
+           "read) and SGLang (0.5.23) do not load a head in FP8 blocks. `nibble convert DIR OUT "
+           "--head bf16 --source BASE` writes the same weights with the base's head, which they "
+           "load.\n";
+  if (contents.blocked == Blocked::table)
     return "## Run it\n\n    nibble serve DIR\n\nReleased versions of vLLM and SGLang do not read "
            "an "
            "FP8 embedding table (vLLM's pull request 41365 is open): they refuse this file, or "
            "run it with a wrong table.\n";
-  const bool modelopt = dialect == Dialect::modelopt;
+  const bool modelopt = contents.dialect == Dialect::modelopt;
   return concat(
       "## Run it\n\n    nibble serve DIR\n    vllm serve DIR",
       modelopt ? " --quantization modelopt" : "",
-      "\n    python -m sglang.launch_server --model-path DIR",
-      !modelopt      ? ""
-      : schemes == 1 ? " --quantization modelopt_fp4"
-                     : " --quantization modelopt_mixed",
+      "\n    python -m sglang.launch_server --model-path DIR", sglang_flags(contents),
       "\n\nNames, shapes and config follow what those loaders read; this file was not run "
-      "in them when it was written.\n");
+      "in them when it was written.\n",
+      modelopt && contents.weight_only_experts
+          ? "Without `--moe-runner-backend marlin` SGLang (0.5.23) rounds the inputs of "
+            "experts to 4 bits on Blackwell cards, which this file does not ask for.\n"
+          : "");
 }
 
 std::string limits(LicenceFiles licence, std::string_view base_card) {
@@ -262,21 +284,23 @@ std::string model_card(const ModelCard& card) {
   const auto declared = stored_as("", scheme_text({WeightFormat::nvfp4, ActivationFormat::nvfp4}))
                             ? Declared::four_bit_activations
                             : Declared::higher_activations;
-  std::set<std::string_view> schemes;
+  Contents contents{.dialect = report.dialect,
+                    .weight_only_experts = stored_as("experts.down_proj", scheme_text(kNvfp4))};
   for (const KindReport& row : report.kinds)
-    if (row.weights > 0) schemes.insert(row.scheme);
+    if (row.weights > 0) contents.schemes.insert(row.scheme);
   const QuantScheme table = {WeightFormat::fp8_block, ActivationFormat::high};
   const QuantScheme head = {WeightFormat::fp8_block, ActivationFormat::fp8_group};
-  const auto blocked = stored_as("embed_tokens", scheme_text(table)) ? Blocked::table
-                       : stored_as("lm_head", scheme_text(head))     ? Blocked::head
-                                                                     : Blocked::nothing;
-  return concat(
-      front({card.base_card, report.base, report.dialect, card.config}), "\n# ", name, ", ",
-      report.recipe, "\n\n[", report.base, "] quantized with nibble ", NIBBLE_VERSION, ": ",
-      report.about, ".\n\n", making(report), "\n## What is in it\n\n", size_table(report),
-      "\nVision tower and MTP head are the base's, byte for byte.\n\n",
-      quality(declared, card.measured), "\n", running(report.dialect, schemes.size(), blocked),
-      limits(card.licence, card.base_card));
+  if (stored_as("embed_tokens", scheme_text(table)))
+    contents.blocked = Blocked::table;
+  else if (stored_as("lm_head", scheme_text(head)))
+    contents.blocked = Blocked::head;
+  return concat(front({card.base_card, report.base, report.dialect, card.config}), "\n# ", name,
+                ", ", report.recipe, "\n\n[", report.base, "] quantized with nibble ",
+                NIBBLE_VERSION, ": ", report.about, ".\n\n", making(report),
+                "\n## What is in it\n\n", size_table(report),
+                "\nVision tower and MTP head are the base's, byte for byte.\n\n",
+                quality(declared, card.measured), "\n", running(contents),
+                limits(card.licence, card.base_card));
 }
 
 std::string foreign_card(const ForeignCard& card) {
@@ -284,8 +308,11 @@ std::string foreign_card(const ForeignCard& card) {
   const std::string base = named.empty() ? card.base_name : named;
   std::string table = "| stored as | linears |\n|---|---|\n";
   auto declared = Declared::higher_activations;
-  const auto uses = scheme_uses(card.declaration);
-  for (const SchemeUse& use : uses) {
+  Contents contents{.dialect = card.dialect};
+  for (const SchemeUse& use : scheme_uses(card.declaration)) {
+    contents.schemes.insert(scheme_text(use.scheme));
+    contents.weight_only_experts |=
+        use.scheme == kNvfp4 && std::ranges::any_of(use.modules, is_routed_expert);
     table += concat("| ", scheme_text(use.scheme), " | ", use.modules.size(), " |\n");
     if (use.scheme.activations == ActivationFormat::nvfp4)
       declared = Declared::four_bit_activations;
@@ -298,8 +325,7 @@ std::string foreign_card(const ForeignCard& card) {
                 "\n\nHow it was quantized is not known here; the card it came with, where it had "
                 "one, is `README.base.md`, and speaks of the file before the conversion.\n\n"
                 "## What is in it\n\n",
-                table, "\n", quality(declared, ""), "\n",
-                running(card.dialect, uses.size(), Blocked::nothing),
+                table, "\n", quality(declared, ""), "\n", running(contents),
                 limits(card.licence, card.base_card));
 }
 

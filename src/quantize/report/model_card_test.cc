@@ -61,7 +61,7 @@ TEST(ModelCard, MeasurementsBecomeRows) {
 
 TEST(ModelCard, CommandsFitTheDialectAndTheSchemes) {
   const test::Folder folder;
-  test::write_model(folder / "in", test::Layout::dense);
+  test::write_model(folder / "in", test::Layout::fused_experts);
   struct Row {
     const char* recipe;
     Dialect dialect;
@@ -73,8 +73,12 @@ TEST(ModelCard, CommandsFitTheDialectAndTheSchemes) {
       {"mixed", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n"},
       {"w4a4", Dialect::modelopt, "serve DIR --quantization modelopt\n",
        "--model-path DIR --quantization modelopt_fp4\n"},
+      {"w4a16", Dialect::modelopt, "serve DIR --quantization modelopt\n",
+       "--model-path DIR --quantization modelopt_fp4 --moe-runner-backend marlin\n"},
+      {"fp8", Dialect::modelopt, "serve DIR --quantization modelopt\n",
+       "--model-path DIR --quantization modelopt_fp8\n"},
       {"mixed", Dialect::modelopt, "serve DIR --quantization modelopt\n",
-       "--model-path DIR --quantization modelopt_mixed\n"}};
+       "--model-path DIR --quantization modelopt_mixed --moe-runner-backend marlin\n"}};
   for (const Row& row : kRows) {
     const auto out = folder / concat(row.recipe, dialect_name(row.dialect));
     const test::Asked asked{.recipe = load_recipe(row.recipe).value(), .dialect = row.dialect};
