@@ -49,8 +49,9 @@ def tests_of(*modules):
 # of modules that use this one, which judge last. The first lives of the simulation see most of what
 # all of them see.
 MORE_PROGRAMS = {
-    "checkpoint": tests_of("model", "quantize"),
-    "engine": [simulation(1, 60), simulation(61, 940), *tests_of("server")],
+    "backend/cpu": tests_of("quantize", "cli"),
+    "checkpoint": tests_of("model", "quantize", "cli"),
+    "engine": [simulation(1, 60), simulation(61, 940), *tests_of("server", "cli")],
     "grammar": [Program("nibble_structure_worker", helper=True),
                 Program("nibble_grammar_tool", ("--tool", "{path}", "--table", "--outputs", "10"),
                         "tests/serve/schema_suite.py", module="server"),
@@ -58,11 +59,13 @@ MORE_PROGRAMS = {
                         ("--tool", "{path}", "--cache", "{cache}", "--outputs", "2"),
                         "tests/serve/schema_suite.py", module="server"),
                 *tests_of("server")],
-    "model": tests_of("backend/reference", "backend/cpu", "quantize"),
+    "model": tests_of("backend/reference", "backend/cpu", "quantize", "cli"),
+    "quantize": tests_of("cli"),
+    "server": tests_of("cli"),
     "text": [Program("nibble_template_tool", ("{path}", "5"), "tools/oracle/template_test.py"),
              Program("nibble_tokenizer_tool", ("{path}", "{cache}"),
                      "tools/oracle/tokenizer_test.py"),
-             *tests_of("server")],
+             *tests_of("server", "cli")],
 }
 
 
