@@ -100,7 +100,8 @@ class Part:
 
     @property
     def name(self):
-        return f"{self.program.target} {self.suite or ' '.join(self.program.arguments)}"
+        words = [pathlib.Path(self.program.script).name, *self.program.arguments]
+        return f"{self.program.target} {self.suite or ' '.join(words).strip()}"
 
     def command(self, paths):
         words = self.program.command(paths[self.program.target])
