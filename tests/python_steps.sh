@@ -80,6 +80,8 @@ beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "mutants have a tree of sources" "$python" tests/mutation/workshop_test.py
+beside "the simulation counts what it counted" tests/engine_counts_test.py \
+  build/test/src/engine/nibble_engine_simulation
 beside "runs of the simulation that go on" "$python" tests/mutation/simulate_test.py
 beside "ten planted mistakes are seen" "$python" tools/mutate.py --planted build/test
 beside "the chart is made of reports" "$python" tests/cli/bench_chart_test.py \

@@ -1,4 +1,6 @@
 // Sums of what happened in the lives of the simulation, their text, and if it was often enough.
+#include <numeric>
+
 #include "base/concat.h"
 #include "engine/engine_core.h"
 #include "engine/testing/simulation.h"
@@ -7,6 +9,9 @@ namespace nibble {
 
 void SimulationCounts::add(const SimulationCounts& o) {
   seeds += o.seeds, steps += o.steps, tokens += o.tokens, finished += o.finished;
+  passes += o.passes, rows += o.rows, prompt_rows += o.prompt_rows;
+  swaps_out += o.swaps_out, sat_out += o.sat_out, lookups += o.lookups;
+  first_waits += o.first_waits;
   swaps += o.swaps, recomputes += o.recomputes;
   cache_hits += o.cache_hits, hit_tokens += o.hit_tokens;
   page_evictions += o.page_evictions, snapshot_evictions += o.snapshot_evictions;
@@ -37,7 +42,11 @@ void SimulationCounts::add(const EngineCore& life) {
   const PrefixCounters& cache = life.memory().cache().counters();
   const MediaCounters media = life.media_counters();
   seeds += 1;
+  passes += engine.passes;
+  swaps_out += engine.swaps_out;
   swaps += engine.swaps_in;
+  sat_out += engine.sat_out;
+  lookups += cache.lookups;
   recomputes += engine.recomputes;
   not_finite += engine.not_finite;
   deadlines += engine.expired;
@@ -64,13 +73,38 @@ void SimulationCounts::add(const EngineCore& life) {
   media_abandoned += media.abandoned;
 }
 
+std::string SimulationCounts::contradiction(const EngineCore& life) {
+  const EngineCounters& engine = life.counters();
+  const PrefixCounters& cache = life.memory().cache().counters();
+  const MediaCounters media = life.media_counters();
+  const auto sum = [](const auto& of) { return std::accumulate(of.begin(), of.end(), int64_t{0}); };
+  std::string faults;
+  const auto need = [&](bool holds, const char* promise) {
+    if (!holds) faults += concat(faults.empty() ? "the counters do not say that " : ", ", promise);
+  };
+  need(sum(engine.drafted_by) == engine.drafted, "all drafts are of a proposer");
+  need(sum(engine.right_by) == engine.drafts_right, "all right drafts are of a proposer");
+  need(sum(engine.right_at) <= engine.drafts_right, "right drafts have one place");
+  need(engine.drafts_right <= engine.drafted, "only drafts can be right");
+  need(engine.draft_rounds <= engine.drafted, "a round of drafts has one");
+  need(engine.swaps_in <= engine.swaps_out, "what comes back was swapped out");
+  need(engine.passes_ahead <= engine.passes, "a pass ahead is a pass");
+  need(cache.hits <= cache.lookups, "a hit is a lookup");
+  need(cache.hit_tokens >= cache.hits * kPageTokens, "a hit is a page at least");
+  need(media.encoded <= media.encoded_rows, "an encoded medium has rows");
+  return faults;
+}
+
 std::string SimulationCounts::text() const {
   return concat(
-      "seeds ", seeds, "\nsteps ", steps, "\ntokens compared ", tokens, "\nsequences finished ",
-      finished, "\nswapped and brought back ", swaps, "\nstarted again (no host room) ", recomputes,
-      "\nprefix hits ", cache_hits, "\ntokens from the cache ", hit_tokens, "\npages evicted ",
-      page_evictions, "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ",
-      tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled at once ", cancelled_at_once,
+      "seeds ", seeds, "\nsteps ", steps, "\npasses ", passes, "\nrows ", rows,
+      "\nrows of prompts ", prompt_rows, "\nsteps until first tokens ", first_waits,
+      "\ntokens compared ", tokens, "\nsequences finished ", finished, "\nswapped out ", swaps_out,
+      "\nrows without a page ", sat_out, "\nswapped and brought back ", swaps,
+      "\nstarted again (no host room) ", recomputes, "\nprefix lookups ", lookups, "\nprefix hits ",
+      cache_hits, "\ntokens from the cache ", hit_tokens, "\npages evicted ", page_evictions,
+      "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ", tier_stores,
+      "\nbrought back from it ", tier_loads, "\ncancelled at once ", cancelled_at_once,
       "\ncancelled waiting ", cancelled_waiting, "\ncancelled in prefill ", cancelled_prefill,
       "\ncancelled in decode ", cancelled_decode, "\ncancelled when swapped ", cancelled_swapped,
       "\nallocations made to fail ", allocation_failures, "\nended by NaN ", not_finite,
