@@ -24,6 +24,8 @@ beside "clients of the other APIs" "$python" tests/serve/other_apis_test.py \
   --nibble "$nibble" --model pebble/model
 beside "conversations as clients send them" "$python" tests/serve/conversations_test.py \
   --nibble "$nibble" --model pebble/model
+beside "the server says what it said" "$python" tests/serve/transcripts_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "metrics are well formed" "$python" tests/serve/metrics_format_test.py \
   --nibble "$nibble" --model pebble/model
 beside "schemas are obeyed whole" "$python" tests/serve/schema_suite.py --table --outputs 30 \

@@ -352,7 +352,7 @@ TEST(PrefixCache, RestoresAPinnedPrefixIntoHostMemory) {
   small.check();
 }
 
-/// Of two that were restored and do not both fit any more, the one that was restored later stays.
+/// When two that were restored do not both fit any more, the one that was restored later stays.
 TEST(PrefixCache, RestoringCountsAsUse) {
   PrefixWorld first(kAmple);
   std::vector<PrefixBytes> prefixes;
