@@ -142,8 +142,9 @@ def cases():
     ] + [{"input": items} for items in ITEMS]}
     for path, rows in bodies.items():
         for number, row in enumerate(rows):
-            several = "n" in row or "best_of" in row or isinstance(row.get("prompt"), list)
-            for stream in (False,) if several else (False, True):  # their events mix by chance
+            several = {"n", "best_of", "return_token_ids"} & {*row} or isinstance(
+                row.get("prompt"), list)
+            for stream in (False,) if several else (False, True):  # by chance
                 more = {"stream": True} if stream else {}
                 if stream and path in (chat, completions) and number % 2 == 0:
                     more["stream_options"] = {"include_usage": True}
