@@ -142,9 +142,10 @@ def cases():
     ] + [{"input": items} for items in ITEMS]}
     for path, rows in bodies.items():
         for number, row in enumerate(rows):
+            # The events of several choices mix by chance, so those are not streamed.
             several = {"n", "best_of", "return_token_ids"} & {*row} or isinstance(
                 row.get("prompt"), list)
-            for stream in (False,) if several else (False, True):  # by chance
+            for stream in (False,) if several else (False, True):
                 more = {"stream": True} if stream else {}
                 if stream and path in (chat, completions) and number % 2 == 0:
                     more["stream_options"] = {"include_usage": True}
