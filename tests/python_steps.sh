@@ -67,6 +67,8 @@ beside "verify sees every corruption by its hash" "$python" tests/cli/verify_cor
   --nibble "$nibble" --model pebble/model --only test_here
 beside "what each recipe costs on Pebble" "$python" tests/cli/recipe_quality_test.py \
   --nibble "$nibble" --model pebble/model
+beside "quantize writes what it wrote" "$python" tests/cli/quantized_figures_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "quantize chooses formats under a budget" "$python" tests/cli/allocation_test.py \
   --nibble "$nibble" --model pebble/model
 beside "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble "$nibble" \
