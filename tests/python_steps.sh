@@ -24,6 +24,8 @@ beside "clients of the other APIs" "$python" tests/serve/other_apis_test.py \
   --nibble "$nibble" --model pebble/model
 beside "conversations as clients send them" "$python" tests/serve/conversations_test.py \
   --nibble "$nibble" --model pebble/model
+beside "the server says what it said" "$python" tests/serve/transcripts_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "metrics are well formed" "$python" tests/serve/metrics_format_test.py \
   --nibble "$nibble" --model pebble/model
 beside "schemas are obeyed whole" "$python" tests/serve/schema_suite.py --table --outputs 30 \
@@ -65,6 +67,8 @@ beside "verify sees every corruption by its hash" "$python" tests/cli/verify_cor
   --nibble "$nibble" --model pebble/model --only test_here
 beside "what each recipe costs on Pebble" "$python" tests/cli/recipe_quality_test.py \
   --nibble "$nibble" --model pebble/model
+beside "quantize writes what it wrote" "$python" tests/cli/quantized_figures_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "quantize chooses formats under a budget" "$python" tests/cli/allocation_test.py \
   --nibble "$nibble" --model pebble/model
 beside "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble "$nibble" \
@@ -80,6 +84,8 @@ beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "mutants have a tree of sources" "$python" tests/mutation/workshop_test.py
+beside "the simulation counts what it counted" tests/engine_counts_test.py \
+  build/test/src/engine/nibble_engine_simulation
 beside "runs of the simulation that go on" "$python" tests/mutation/simulate_test.py
 beside "ten planted mistakes are seen" "$python" tools/mutate.py --planted build/test
 beside "the chart is made of reports" "$python" tests/cli/bench_chart_test.py \

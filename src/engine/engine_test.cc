@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <thread>
@@ -313,44 +314,98 @@ TEST(Engine, RefusesPromptsBeyondTheQueuedTokens) {
   }
 }
 
-TEST(Engine, PinnedPrefixesSurviveARestart) {
-  const std::filesystem::path folder = ::testing::TempDir() + "nibble_engine_prefixes";
-  std::filesystem::remove_all(folder);
-  const auto with_store = [&] {
+/// One process with a folder of pinned prefixes: it answers a prompt that pins 192 tokens and ends.
+struct PinningLife {
+  std::vector<int32_t> said;
+  int32_t cached = -1;
+  std::vector<std::string> reports;
+
+  PinningLife(const std::filesystem::path& folder, int32_t host_pages) {
     Engine::Options options = small_options();
-    options.settings.pools.host_pages = 16;
+    options.settings.pools.host_pages = host_pages;
     options.settings.pools.host_slots = 4;
     options.settings.pools.state_slots = 6;
+    options.report = [this](const std::string& line) { reports.push_back(line); };
     const FakeBackend backend;
     auto store = PrefixStore::open(folder, {.fingerprint = {1, 2, 3, 4},
                                             .page_bytes = backend.page_bytes(),
                                             .state_slot_bytes = backend.state_slot_bytes(),
                                             .bytes_max = 1 << 20});
     options.store = std::make_shared<PrefixStore>(std::move(store).value());
-    return start(std::move(options));
-  };
-  std::vector<int32_t> said[2];
-  int32_t cached[2] = {};
-  for (int life = 0; life < 2; ++life) {
-    auto engine = with_store();
+    auto engine = start(std::move(options));
     SequenceRequest made = request(1, 8);
     for (int32_t i = 0; i < 250; ++i) made.prompt.push_back(i % FakeBackend::kVocab);
     made.cache.pinned_tokens = 200;
-    ASSERT_TRUE(engine->submit(std::move(made)).ok());
-    for (bool over = false; !over;)
+    EXPECT_TRUE(engine->submit(std::move(made)).ok());
+    while (cached < 0)
       for (const EngineEvent& event : engine->take_events(std::chrono::milliseconds(50))) {
         if (const auto* fresh = std::get_if<NewTokens>(&event))
-          said[life].insert(said[life].end(), fresh->tokens.begin(), fresh->tokens.end());
-        if (const auto* end = std::get_if<Finished>(&event)) {
-          cached[life] = end->cached_tokens;
-          over = true;
-        }
+          said.insert(said.end(), fresh->tokens.begin(), fresh->tokens.end());
+        if (const auto* end = std::get_if<Finished>(&event)) cached = end->cached_tokens;
       }
   }
-  EXPECT_EQ(cached[0], 0);
-  EXPECT_EQ(cached[1], 192);
-  EXPECT_EQ(said[0].size(), 8U);
-  EXPECT_EQ(said[1], said[0]);
+};
+
+TEST(Engine, PinnedPrefixesSurviveARestart) {
+  const std::filesystem::path folder = ::testing::TempDir() + "nibble_engine_prefixes";
+  std::filesystem::remove_all(folder);
+  const PinningLife first(folder, 16);
+  EXPECT_EQ(first.cached, 0);
+  EXPECT_EQ(first.said.size(), 8U);
+  const auto life = [&](int32_t host_pages, int32_t cached, const std::string& report) {
+    const PinningLife next(folder, host_pages);
+    EXPECT_EQ(next.said, first.said);
+    EXPECT_EQ(next.cached, cached);
+    EXPECT_EQ(next.reports.size(), report.empty() ? 0U : 1U);
+    for (const std::string& line : next.reports)
+      EXPECT_NE(line.find(report), std::string::npos) << line;
+  };
+  life(16, 192, "");
+  life(2, 0, "no host memory for its 192 tokens; raise --host-cache-memory-bytes");
+  const auto file = std::filesystem::directory_iterator(folder)->path();
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(-9, std::ios::end)
+      << "!";
+  life(16, 0, "damaged: expected its checksum");  // a damaged one is left out, and saved anew
+  life(16, 192, "");
+}
+
+/// While the third pass runs, the counts say how everybody stands after the second.
+TEST(Engine, CountsSequencesByTheirPhase) {
+  std::map<int, std::shared_ptr<testing::Gate>> gates;
+  for (const int pass : {1, 3}) gates[pass] = std::make_shared<testing::Gate>();
+  auto backend = std::make_unique<FakeBackend>();
+  backend->on_pass = [&](int pass) {
+    if (gates.contains(pass)) gates[pass]->pass();
+  };
+  Engine::Options options = small_options();
+  options.settings.sequences_max = 2;
+  options.settings.pools.host_pages = 7;
+  options.settings.pools.host_slots = 3;
+  auto engine =
+      Engine::start(std::move(backend), FakeBackend::config(), std::move(options)).value();
+  ASSERT_TRUE(engine->submit(request(1, 50)).ok());
+  gates[1]->wait_for_one();
+  SequenceRequest lengthy = request(2, 20);
+  lengthy.prompt.assign(400, 1);
+  ASSERT_TRUE(engine->submit(std::move(lengthy)).ok());
+  for (uint64_t id = 3; id < 6; ++id) ASSERT_TRUE(engine->submit(request(id, 50)).ok());
+  gates[1]->open();
+  gates[3]->wait_for_one();
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.waiting, 3);
+  EXPECT_EQ(stats.prefill, 1);
+  EXPECT_EQ(stats.decode, 1);
+  EXPECT_EQ(stats.swapped, 0);
+  using Pool = std::pair<int64_t, int64_t>;  // used, total
+  const auto pool = [](const EngineStats::Pool& p) { return Pool(p.used, p.total); };
+  EXPECT_EQ(pool(stats.pages), Pool(8, 32));  // of 53 tokens and 420
+  EXPECT_EQ(pool(stats.slots), Pool(2, 4));
+  EXPECT_EQ(pool(stats.host_pages), Pool(0, 7));
+  EXPECT_EQ(pool(stats.host_slots), Pool(0, 3));
+  EXPECT_EQ(stats.engine.passes, 2);
+  EXPECT_EQ(stats.prefix.lookups, 2);
+  EXPECT_GT(stats.first_token_ms, 0.0);
+  gates[3]->open();
 }
 
 TEST(Engine, SleepsWhenAskedAndRequestsWakeIt) {

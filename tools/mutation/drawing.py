@@ -89,6 +89,16 @@ class Draw:
         return {program.target: self.shop.build / "src" / (program.module or self.module) /
                 program.target for program in self.programs}
 
+    def leave_out_missing(self):
+        """Judges without those tests of other modules that do not build."""
+        missing = [program for program in self.programs
+                   if program.module and not self.paths()[program.target].exists()]
+        for program in missing:
+            print(f"{program.target} does not build without any change, and judges nothing")
+        if missing:
+            self.programs = [program for program in self.programs if program not in missing]
+            self.hash = sources_hash(self.shop.tree, self.module, self.programs)
+
     def find_parts(self):
         """Lists the pieces of the tests. Returns what an earlier run knows of their times."""
         self.parts = trial.parts_of([p for p in self.programs if not p.helper], self.paths())
@@ -171,13 +181,15 @@ class Draw:
 
 
 def prepare(draws, seed, jobs):
-    """Finds the mutants, builds what judges them and times it. Returns the draws whose programs
-    build and prints the others."""
+    """Finds the mutants, builds what judges them and times it. Returns the draws whose own programs
+    build and prints what does not."""
     with ProcessPoolExecutor(jobs) as pool:
         for draw in draws:
             draw.find_candidates(seed, pool)
     shop = draws[0].shop
     shop.make([program.target for draw in draws for program in draw.programs], jobs)
+    for draw in draws:
+        draw.leave_out_missing()
     ready = [draw for draw in draws if all(path.exists() for path in draw.paths().values())]
     for draw in draws:
         if draw not in ready:

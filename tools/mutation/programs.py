@@ -25,7 +25,8 @@ class Program:
 
     def command(self, path):
         """With the built target's path; the oracles' caches are read, never written."""
-        words = [word.format(path=path, cache=ROOT / "build/cache") for word in self.arguments]
+        words = [word.format(path=path, cache=ROOT / "build/cache", model=ROOT / "pebble/model")
+                 for word in self.arguments]
         if not self.script:
             return [str(path), *words]
         return [sys.executable, str(ROOT / self.script), *words]
@@ -45,24 +46,48 @@ def tests_of(*modules):
     return [Program(target_of(module), module=module) for module in modules]
 
 
+def steps(*names):
+    """Python steps of ./test, which run the whole program over the small model."""
+    return [Program("nibble", ("--nibble", "{path}", "--model", "{model}"), f"tests/{name}.py",
+                    module="cli") for name in names]
+
+
 # Programs beside a module's own unit tests: helpers of those, simulations, oracles, and the tests
 # of modules that use this one, which judge last. The first lives of the simulation see most of what
 # all of them see.
 MORE_PROGRAMS = {
-    "checkpoint": tests_of("model", "quantize"),
-    "engine": [simulation(1, 60), simulation(61, 940), *tests_of("server")],
+    "backend/cpu": [*tests_of("quantize", "cli"),
+                    *steps("cli/bits_test", "cli/cpu_weights_test", "serve/images_test")],
+    "checkpoint": [*tests_of("model", "quantize", "cli"),
+                   *steps("cli/quantized_figures_test", "cli/bad_input_test", "cli/crash_test",
+                          "cli/verify_test")],
+    "engine": [Program("nibble_engine_simulation", ("{path}",), "tests/engine_counts_test.py"),
+               simulation(301, 700),
+               *tests_of("server", "cli"),
+               *steps("serve/serve_test", "serve/drafts_test", "serve/metrics_format_test")],
     "grammar": [Program("nibble_structure_worker", helper=True),
                 Program("nibble_grammar_tool", ("--tool", "{path}", "--table", "--outputs", "10"),
                         "tests/serve/schema_suite.py", module="server"),
                 Program("nibble_grammar_tool",
                         ("--tool", "{path}", "--cache", "{cache}", "--outputs", "2"),
                         "tests/serve/schema_suite.py", module="server"),
-                *tests_of("server")],
-    "model": tests_of("backend/reference", "backend/cpu", "quantize"),
+                Program("nibble_grammar_tool", ("--tool", "{path}"),
+                        "tests/serve/pydantic_types.py", module="server"),
+                *tests_of("server"), *steps("serve/transcripts_test", "serve/answers_test")],
+    "model": [*tests_of("backend/reference", "backend/cpu", "quantize", "cli"),
+              *steps("cli/cpu_weights_test", "cli/bad_input_test")],
+    "quantize": [*tests_of("cli"),
+                 *steps("cli/quantized_figures_test", "cli/recipe_quality_test", "cli/verify_test",
+                        "cli/allocation_test", "cli/crash_test")],
+    "server": [*tests_of("cli"),
+               *steps("serve/transcripts_test", "serve/serve_test", "serve/other_apis_test",
+                      "serve/answers_test", "serve/images_test", "serve/metrics_format_test",
+                      "serve/published_lines_test", "cli/batch_test")],
     "text": [Program("nibble_template_tool", ("{path}", "5"), "tools/oracle/template_test.py"),
              Program("nibble_tokenizer_tool", ("{path}", "{cache}"),
                      "tools/oracle/tokenizer_test.py"),
-             *tests_of("server")],
+             *tests_of("server", "cli"),
+             *steps("serve/transcripts_test", "serve/other_apis_test")],
 }
 
 

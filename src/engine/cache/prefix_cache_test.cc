@@ -94,7 +94,9 @@ TEST(PrefixCache, EvictsToTheHostAndComesBackBitEqual) {
   const Prompt prompt = prompt_of({1, 2, 3});
   world.add(prompt, 3);
   EXPECT_EQ(world.cache->available_pages(), 32);
+  const int64_t version = world.cache->version();
   const auto all = world.cache->allocate_pages(32, 1.0).value();
+  EXPECT_GT(world.cache->version(), version);
   std::vector<int32_t> slots;
   while (const auto slot = world.cache->allocate_slot(1.0)) slots.push_back(*slot);
   EXPECT_EQ(slots.size(), 8U);
@@ -348,6 +350,36 @@ TEST(PrefixCache, RestoresAPinnedPrefixIntoHostMemory) {
       {.pages = 8, .state_slots = 2, .rows_max = 64, .host_pages = 2, .host_slots = 1});
   EXPECT_EQ(small.cache->restore(bytes, 0), PrefixCache::Restore::no_room);
   small.check();
+}
+
+/// When two that were restored do not both fit any more, the one that was restored later stays.
+TEST(PrefixCache, RestoringCountsAsUse) {
+  PrefixWorld first(kAmple);
+  std::vector<PrefixBytes> prefixes;
+  for (const int32_t word : {1, 2, 3}) {
+    PrefixCache::Cursor cursor = first.cache->root(0);
+    const Prompt prompt = prompt_of({word});
+    first.pools.pages.release(first.publish(cursor, prompt, 1));
+    first.snapshot(cursor, prompt);
+    prefixes.push_back(first.cache->read(cursor, 0).value());
+  }
+  constexpr PoolSizes kFewPages = {
+      .pages = 8, .state_slots = 2, .rows_max = 64, .host_pages = 2, .host_slots = 3};
+  constexpr PoolSizes kFewSlots = {
+      .pages = 8, .state_slots = 2, .rows_max = 64, .host_pages = 3, .host_slots = 2};
+  for (const auto& [sizes, later] :
+       {std::pair(kFewPages, 0), {kFewPages, 1}, {kFewSlots, 0}, {kFewSlots, 1}}) {
+    PrefixWorld second(sizes);
+    for (const int32_t i : {0, 1}) {
+      const double now_ms = i == later ? 2e6 : 1e6;
+      EXPECT_EQ(second.cache->restore(prefixes[static_cast<size_t>(i)], now_ms),
+                PrefixCache::Restore::done);
+    }
+    EXPECT_EQ(second.cache->restore(prefixes[2], 3e6), PrefixCache::Restore::done);
+    for (const int32_t i : {0, 1})
+      EXPECT_EQ(second.cache->match(prompt_of({i + 1}).key(), 64).tokens, i == later ? 64 : 0);
+    second.check();
+  }
 }
 
 TEST(PrefixCache, ClearKeepsOnlyWhatCursorsHold) {

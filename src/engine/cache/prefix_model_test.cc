@@ -47,7 +47,9 @@ class Walk {
   void run(int steps) {
     for (int step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
       world_.now_ms += static_cast<double>(below(200000));
+      const int64_t version = world_.cache->version();
       one_step();
+      EXPECT_GE(world_.cache->version(), version);  // what was there once never comes again
       check();
     }
   }

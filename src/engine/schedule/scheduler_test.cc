@@ -250,11 +250,11 @@ TEST(Scheduler, ATenantWithNobodyRunningTakesASeatOfTheOneWithMost) {
   views[0] = of(3, decoding(70));
   views[4].tenant = 4;
   EXPECT_TRUE(at(views, 300.0).swapped_out.empty());
-  // The share counts, not the number: ten for a weight of ten are as two for two.
+  // The share counts, not the number, however small it is.
   views[0] = of(1, decoding(70));
-  views[0].weight = views[1].weight = 10.0;
+  views[0].weight = views[1].weight = 100.0;
   views[2] = of(1, decoding(70));
-  views[2].weight = 10.0;
+  views[2].weight = 100.0;
   EXPECT_EQ(at(views, 300.0).swapped_out, Indices{2});
   // Better priorities, those that gave way twice just now, and a full host are let be.
   views[2].priority = -1;

@@ -272,6 +272,7 @@ void Life::take(const NewTokens& fresh) {
   const auto found = clients_.find(fresh.id);
   if (found == clients_.end()) return fail(concat("tokens of unknown sequence ", fresh.id));
   Client& client = found->second;
+  if (client.text.tokens.empty()) counts_.first_waits += step_ - client.born_step;
   if (client.cancelled) return fail(concat("a token of cancelled sequence ", fresh.id));
   if (client.text.tokens.empty() && client.twin != 0) {
     const auto twin = clients_.find(client.twin);
@@ -460,7 +461,9 @@ void Life::drain() {
 
 void Life::collect_counts() {
   counts_.add(*core_);
-  counts_.steps += step_;
+  const std::string contradiction = SimulationCounts::contradiction(*core_);
+  if (!contradiction.empty()) fail(contradiction);
+  counts_.steps += step_, counts_.rows += rows_, counts_.prompt_rows += prompt_rows_;
   counts_.allocation_failures += failures_;
   if (settings_.model_drafts > 0)
     counts_.repeated_drafts += core_->counters().drafted_by[static_cast<size_t>(Proposer::text)];

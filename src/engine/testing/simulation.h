@@ -16,10 +16,16 @@ class EngineCore;
 struct SimulationCounts {
   int64_t seeds = 0;
   int64_t steps = 0;
+  int64_t passes = 0;
+  int64_t rows = 0;         // computed in them, and
+  int64_t prompt_rows = 0;  // those of prompts
   int64_t tokens = 0;
   int64_t finished = 0;
+  int64_t swaps_out = 0;
   int64_t swaps = 0;
   int64_t recomputes = 0;
+  int64_t sat_out = 0;  // rows without a page
+  int64_t lookups = 0;
   int64_t cache_hits = 0;
   int64_t hit_tokens = 0;
   int64_t page_evictions = 0;
@@ -52,6 +58,7 @@ struct SimulationCounts {
   int64_t passes_ahead_of_drafts = 0;  // those of engines that drafted other passes
   int64_t rows_in_vain = 0;            // of sequences that ended before their tokens were read
   int64_t masks_late = 0;              // for the choices of such a pass
+  int64_t first_waits = 0;             // steps until first tokens, of all
   int64_t media_encoded = 0;
   int64_t media_found = 0;  // without a call of the tower
   int64_t media_evicted = 0;
@@ -62,6 +69,8 @@ struct SimulationCounts {
   void add(const SimulationCounts& other);
   /// Adds what an engine counted in its life.
   void add(const EngineCore& life);
+  /// Empty, or counters of one engine that cannot all be true.
+  static std::string contradiction(const EngineCore& life);
   /// One line per count.
   std::string text() const;
   /// Names of what happened less than once in ten seeds (NaN, deadlines: in a hundred).

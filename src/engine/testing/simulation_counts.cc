@@ -1,5 +1,6 @@
 // Sums of what happened in the lives of the simulation, their text, and if it was often enough.
 #include <iterator>
+#include <numeric>
 
 #include "base/concat.h"
 #include "engine/engine_core.h"
@@ -16,10 +17,17 @@ struct Count {
 constexpr Count kCounts[] = {
     {"seeds", &SimulationCounts::seeds},
     {"steps", &SimulationCounts::steps},
+    {"passes", &SimulationCounts::passes},
+    {"rows", &SimulationCounts::rows},
+    {"rows of prompts", &SimulationCounts::prompt_rows},
+    {"steps until first tokens", &SimulationCounts::first_waits},
     {"tokens compared", &SimulationCounts::tokens},
     {"sequences finished", &SimulationCounts::finished},
+    {"swapped out", &SimulationCounts::swaps_out},
+    {"rows without a page", &SimulationCounts::sat_out},
     {"swapped and brought back", &SimulationCounts::swaps, 10},
     {"started again (no host room)", &SimulationCounts::recomputes, 10},
+    {"prefix lookups", &SimulationCounts::lookups},
     {"prefix hits", &SimulationCounts::cache_hits, 1},
     {"tokens from the cache", &SimulationCounts::hit_tokens},
     {"pages evicted", &SimulationCounts::page_evictions, 1},
@@ -72,7 +80,11 @@ void SimulationCounts::add(const EngineCore& life) {
   const PrefixCounters& cache = life.memory().cache().counters();
   const MediaCounters media = life.media_counters();
   seeds += 1;
+  passes += engine.passes;
+  swaps_out += engine.swaps_out;
   swaps += engine.swaps_in;
+  sat_out += engine.sat_out;
+  lookups += cache.lookups;
   recomputes += engine.recomputes;
   not_finite += engine.not_finite;
   deadlines += engine.expired;
@@ -97,6 +109,28 @@ void SimulationCounts::add(const EngineCore& life) {
   media_evicted += media.evicted;
   media_restored += media.restored;
   media_abandoned += media.abandoned;
+}
+
+std::string SimulationCounts::contradiction(const EngineCore& life) {
+  const EngineCounters& engine = life.counters();
+  const PrefixCounters& cache = life.memory().cache().counters();
+  const MediaCounters media = life.media_counters();
+  const auto sum = [](const auto& of) { return std::accumulate(of.begin(), of.end(), int64_t{0}); };
+  std::string faults;
+  const auto need = [&](bool holds, const char* promise) {
+    if (!holds) faults += concat(faults.empty() ? "the counters do not say that " : ", ", promise);
+  };
+  need(sum(engine.drafted_by) == engine.drafted, "all drafts are of a proposer");
+  need(sum(engine.right_by) == engine.drafts_right, "all right drafts are of a proposer");
+  need(sum(engine.right_at) <= engine.drafts_right, "right drafts have one place");
+  need(engine.drafts_right <= engine.drafted, "only drafts can be right");
+  need(engine.draft_rounds <= engine.drafted, "a round of drafts has one");
+  need(engine.swaps_in <= engine.swaps_out, "what comes back was swapped out");
+  need(engine.passes_ahead <= engine.passes, "a pass ahead is a pass");
+  need(cache.hits <= cache.lookups, "a hit is a lookup");
+  need(cache.hit_tokens >= cache.hits * kPageTokens, "a hit is a page at least");
+  need(media.encoded <= media.encoded_rows, "an encoded medium has rows");
+  return faults;
 }
 
 std::string SimulationCounts::text() const {
