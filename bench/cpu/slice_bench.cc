@@ -1,6 +1,7 @@
 // A model as `nibble synth` writes it: time and memory of loading, then prompts and decoding, with
 // the bytes that a step reads against the bandwidth that this machine reads memory with.
-//   slice_bench DIR [threads] [isa] [auto|f32] [all|load] [auto|mapped|copied] [memory in GB]
+//   slice_bench DIR [threads] [isa] [auto|f32] [all|load|prompt] [auto|mapped|copied] [memory in
+//   GB]
 // Weights beyond such a memory, which the caller sees to, are streamed.
 #include <unistd.h>
 
@@ -69,7 +70,7 @@ Batch batch_of(const ModelConfig& config, int sequences, int rows, int kv, int s
   return batch;
 }
 
-enum class Extent : uint8_t { loading, everything };
+enum class Extent : uint8_t { loading, prompts, everything };
 
 struct Times {
   double median, fastest, slowest, cpu;  // seconds
@@ -117,8 +118,10 @@ int run(const std::string& folder, const BackendOptions& options, Extent extent)
   if (extent == Extent::loading) return 0;
   backend->reserve({.pages = kPages, .state_slots = kSequences, .rows_max = kPrompt}).value();
   for (int s = 0; s < kSequences; ++s) backend->zero_state(s);
-  print("decode, 1 stream", 1, measure(*backend, config, 1, 1, 41));
-  print("decode, 8 streams", kSequences, measure(*backend, config, kSequences, 1, 15));
+  if (extent == Extent::everything) {
+    print("decode, 1 stream", 1, measure(*backend, config, 1, 1, 41));
+    print("decode, 8 streams", kSequences, measure(*backend, config, kSequences, 1, 15));
+  }
   print("prompt of 512", kPrompt, measure(*backend, config, 1, kPrompt, 5));
   std::printf("resident memory: %.0f MB of this process, %.0f MB of files\n", status_mb("RssAnon"),
               status_mb("RssFile"));
@@ -134,7 +137,7 @@ int main(int argc, char** argv) {
   using nibble::WeightPlace;
   if (argc < 2)
     return std::fprintf(stderr,
-                        "slice_bench DIR [threads] [isa] [auto|f32] [all|load] "
+                        "slice_bench DIR [threads] [isa] [auto|f32] [all|load|prompt] "
                         "[auto|mapped|copied] [memory in GB]\n"),
            1;
   const auto is = [&](int place, const char* word) {
@@ -150,5 +153,7 @@ int main(int argc, char** argv) {
                   : is(6, "mapped") ? WeightPlace::mapped
                                     : WeightPlace::automatic,
        .beyond_memory = nibble::BeyondMemory::streamed},
-      is(5, "load") ? Extent::loading : Extent::everything);
+      is(5, "load")     ? Extent::loading
+      : is(5, "prompt") ? Extent::prompts
+                        : Extent::everything);
 }

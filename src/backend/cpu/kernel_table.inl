@@ -6,6 +6,7 @@
 #include "backend/cpu/weight_formats.inl"
 #include "backend/cpu/linear_kernels.inl"
 #include "backend/cpu/low_rows.inl"
+#include "backend/cpu/next_panels.inl"
 #include "backend/cpu/low_direct.inl"
 #include "backend/cpu/low_blocked.inl"
 #include "backend/cpu/delta_kernel.inl"

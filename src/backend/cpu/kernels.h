@@ -42,6 +42,9 @@ struct LinearPanels {
   /// The values, and the scales of NVFP4, are 16 rows one after the other in place of panels, as
   /// files store them. Then N and K are such that no panel has padding.
   bool stored = false;
+  /// The panels that are read after the last one, which may be fetched to a cache; or null.
+  const std::byte* panels_after = nullptr;
+  const std::byte* scales_after = nullptr;
 
   int64_t panel_begin = 0;  // the panels to compute
   int64_t panel_end = 0;
@@ -62,9 +65,11 @@ constexpr bool have_low_activations(PanelFormat format) {
   return format == PanelFormat::nvfp4 || format == PanelFormat::fp8 ||
          format == PanelFormat::fp8_block;
 }
-/// Bytes of one row of linear_low.
+/// Bytes from one row of linear_low to the next. Rows that were a whole number of pages long would
+/// meet in the same places of the first cache.
 constexpr int64_t low_row_bytes(PanelFormat format, int64_t k_padded) {
-  return format == PanelFormat::nvfp4 ? k_padded * 3 / 2 : k_padded * 2;
+  const int64_t bytes = format == PanelFormat::nvfp4 ? k_padded * 3 / 2 : k_padded * 2;
+  return bytes % 4096 == 0 ? bytes + 64 : bytes;
 }
 
 /// Gated delta rule of one value head over adjacent rows. Shapes: model.md 2.4.5.

@@ -22,10 +22,23 @@ int64_t units(const LinearCall& call) {
   return (call.weight->panels() + size - 1) / size;
 }
 
-/// `low`: the inputs in few bits, or null.
-void compute_units(const KernelTable& kernels, const LinearCall& call, const std::byte* low,
+/// Bytes of inputs in few bits: at most those of BF16 and what keeps rows apart.
+int64_t low_bytes_max(int64_t input_floats) { return 2 * input_floats + input_floats / 32; }
+
+/// Inputs in few bits, or null, and the weight that is multiplied afterwards, or null.
+struct Surroundings {
+  const std::byte* low;
+  const PackedLinear* after;
+};
+
+void compute_units(const KernelTable& kernels, const LinearCall& call, const Surroundings& around,
                    int64_t begin, int64_t end) {
   LinearPanels args = call.weight->view();
+  if (around.after != nullptr) {
+    const LinearPanels after = around.after->view();
+    args.panels_after = after.panels;
+    args.scales_after = after.scales;
+  }
   const int64_t size = panels_per_unit(call);
   args.panel_begin = begin * size;
   args.panel_end = std::min(call.weight->panels(), end * size);
@@ -35,8 +48,8 @@ void compute_units(const KernelTable& kernels, const LinearCall& call, const std
   args.y = call.y;
   args.y_stride = call.y_stride;
   args.add = call.add;
-  if (low == nullptr) return kernels.linear(args);
-  args.low_x = low;
+  if (around.low == nullptr) return kernels.linear(args);
+  args.low_x = around.low;
   args.low_stride = low_row_bytes(args.format, args.k_padded);
   kernels.linear_low(args);
 }
@@ -70,7 +83,7 @@ void LinearRunner::reserve(size_t calls, int64_t input_floats) {
   if (activations_ == Activations::int8) {
     low_begin_.reserve(calls);
     low_inputs_.reserve(calls);
-    low_.reserve(static_cast<size_t>(2 * input_floats));
+    low_.reserve(static_cast<size_t>(low_bytes_max(input_floats)));
   }
   if (!rounds(activations_)) return;
   rounded_calls_.reserve(calls);
@@ -81,7 +94,8 @@ int64_t LinearRunner::bytes_of(Activations activations, size_t calls, int64_t in
   size_t bytes = (calls + 1) * sizeof(int64_t);
   const auto floats = static_cast<size_t>(input_floats);
   if (activations == Activations::int8)
-    bytes += calls * (sizeof(int64_t) + sizeof(LowInput)) + 2 * floats;
+    bytes += calls * (sizeof(int64_t) + sizeof(LowInput)) +
+             static_cast<size_t>(low_bytes_max(input_floats));
   if (rounds(activations)) bytes += calls * sizeof(LinearCall) + floats * sizeof(float);
   return static_cast<int64_t>(bytes);
 }
@@ -198,8 +212,10 @@ void LinearRunner::compute(std::span<const LinearCall> calls) {
       const int64_t last = std::min(end, *(at + 1));
       const auto call = static_cast<size_t>(at - unit_begin_.begin());
       const int64_t low = call < low_begin_.size() ? low_begin_[call] : -1;
-      compute_units(kernels_, calls[call], low < 0 ? nullptr : low_.data() + low, begin - *at,
-                    last - *at);
+      compute_units(kernels_, calls[call],
+                    {.low = low < 0 ? nullptr : low_.data() + low,
+                     .after = call + 1 < calls.size() ? calls[call + 1].weight : nullptr},
+                    begin - *at, last - *at);
       begin = last;
     }
   });

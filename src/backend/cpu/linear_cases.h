@@ -16,7 +16,8 @@ struct Case {
 
 inline std::vector<Case> cases() {
   std::vector<Case> all;
-  const int64_t shapes[][2] = {{1, 16}, {16, 16}, {40, 48}, {129, 144}, {200, 288}, {24, 2048}};
+  const int64_t shapes[][2] = {{1, 16},    {16, 16},   {40, 48},  {129, 144},
+                               {200, 288}, {24, 2048}, {16, 4096}};
   for (const auto& [rows, cols] : shapes) {
     all.push_back({WeightFormat::plain, DType::bf16, rows, cols});
     all.push_back({WeightFormat::plain, DType::bf16, rows, cols - 3});

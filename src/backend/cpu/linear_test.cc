@@ -65,7 +65,7 @@ TEST_P(LinearBits, DoNotDependOnRowsThreadsOrInstructionSet) {
         ASSERT_TRUE(
             same_bits(multiply({*kernels, 3, GetParam()}, packed, inputs, kRows), expected));
       }
-      for (const int64_t rows : {1, 2, 3, 4, 5, 11, 12, 13}) {
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13}) {
         const std::vector<float> some = multiply({*kernels, 2, GetParam()}, packed, inputs, rows);
         const std::vector<float> part(expected.begin(), expected.begin() + rows * c.rows);
         ASSERT_TRUE(same_bits(some, part)) << kernels->isa << " rows " << rows << " format "

@@ -12,8 +12,10 @@ namespace nibble::cpu {
 namespace {
 
 constexpr int kLowRowsPerTile = 4;
+constexpr int kLowFp8RowsPerTile = 4;
 constexpr int kLowPanelsPerTile = 1;
 constexpr int kLowPanelsDirect = 2;
+constexpr int kLowFp8DirectRows = 4;  // up to here FP8 weights are decoded in registers
 constexpr int kLowPanelsFewRows = 1;
 constexpr int kWeightOffset = 12;
 constexpr int kStoredDotRows = 0;
@@ -35,7 +37,7 @@ inline uint32_t reduce_max_bits(Words a) {
   m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xB1));
   return static_cast<uint32_t>(_mm_cvtsi128_si32(m));
 }
-inline void store_low_bytes(int8_t* p, Words a) {
+inline __m128i low_bytes(Words a) {
   const __m256i pick = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
   const auto four = [](__m128i v) { return _mm_cvtsi128_si32(v); };
@@ -43,7 +45,16 @@ inline void store_low_bytes(int8_t* p, Words a) {
   const __m256i hi = _mm256_shuffle_epi8(a.hi, pick);
   const int parts[4] = {four(_mm256_castsi256_si128(lo)), four(_mm256_extracti128_si256(lo, 1)),
                         four(_mm256_castsi256_si128(hi)), four(_mm256_extracti128_si256(hi, 1))};
-  __builtin_memcpy(p, parts, sizeof parts);
+  return _mm_setr_epi32(parts[0], parts[1], parts[2], parts[3]);
+}
+/// The lowest byte of each lane, in the order of codes; returns the sum of these signed bytes.
+inline int32_t store_codes(std::byte* p, Words a) {
+  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  const __m128i codes = _mm_shuffle_epi8(low_bytes(a), order);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), codes);
+  const __m128i shifted = _mm_xor_si128(codes, _mm_set1_epi8(-128));  // unsigned, 128 more
+  const __m128i halves = _mm_sad_epu8(shifted, _mm_setzero_si128());
+  return _mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128;
 }
 inline Ints broadcast_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 inline Vec to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }

@@ -12,8 +12,10 @@ namespace nibble::cpu {
 namespace {
 
 constexpr int kLowRowsPerTile = 6;
+constexpr int kLowFp8RowsPerTile = 12;
 constexpr int kLowPanelsPerTile = 2;
 constexpr int kLowPanelsDirect = 4;
+constexpr int kLowFp8DirectRows = 8;  // up to here FP8 weights are decoded in registers
 constexpr int kLowPanelsFewRows = 2;
 constexpr int kWeightOffset = 12;
 constexpr int kStoredDotRows = 2;  // rows of inputs that stored_dots() has registers for
@@ -29,8 +31,14 @@ struct Pairs {
 };
 
 inline uint32_t reduce_max_bits(Words a) { return _mm512_reduce_max_epu32(a.v); }
-inline void store_low_bytes(int8_t* p, Words a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+/// The lowest byte of each lane, in the order of codes; returns the sum of these signed bytes.
+inline int32_t store_codes(std::byte* p, Words a) {
+  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  const __m128i codes = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(a.v), order);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), codes);
+  const __m128i shifted = _mm_xor_si128(codes, _mm_set1_epi8(-128));  // unsigned, 128 more
+  const __m128i halves = _mm_sad_epu8(shifted, _mm_setzero_si128());
+  return _mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128;
 }
 inline Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline Vec to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }

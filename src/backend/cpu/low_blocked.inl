@@ -5,47 +5,24 @@ namespace nibble::cpu {
 namespace {
 
 constexpr int kLowChunkColumns = 256;  // a multiple of 128
-constexpr int kLowChunkRows = 64;      // rows whose sums wait in L1 between chunks
+constexpr int kLowPanelsAtOnce = 8;    // that many rows meet before the next ones
+constexpr int kLowChunkRows = 96;      // rows whose sums wait in L1 between chunks
 
 /// Decoded weights of some columns of P panels, and the sums that they add to.
 template <int P>
 struct alignas(64) LowNvfp4Chunk {
+  static constexpr int kRowsPerTile = kLowRowsPerTile;
   Bytes weights[kLowChunkColumns / 4][P];
   float scales[kLowChunkColumns / 16][P][kPanelRows];
   float sums[kLowChunkRows][P][kPanelRows];
-  const std::byte* next[P];  // the panels' bytes that are decoded after these,
-  int64_t next_step;         // a sixteenth of the columns at a time, which lie so far apart
 };
 template <int P>
 struct alignas(64) LowFp8Chunk {
+  static constexpr int kRowsPerTile = kLowFp8RowsPerTile;
   Pairs weights[kLowChunkColumns / 2][P];
   float scales[kLowChunkColumns / 128][P][kPanelRows];
   float sums[kLowChunkRows][P][kPanelRows];
-  const std::byte* next[P];
-  int64_t next_step;
 };
-
-/// The next columns of the same panels, or the first ones of the panels after them.
-template <int P, typename ChunkOf>
-void find_next(const LinearPanels& a, int64_t panel, int64_t k_end, ChunkOf& chunk) {
-  const int64_t column_bytes = a.panel_bytes / a.k_padded;
-  const bool same = k_end < a.k_padded;
-  for (int p = 0; p < P; ++p) {
-    const std::byte* first = a.panels + (panel + p + (same ? 0 : P)) * a.panel_bytes;
-    const int64_t begin = same ? k_end * column_bytes : 0;
-    chunk.next[p] = first + (a.stored ? begin / kPanelRows : begin);
-  }
-  chunk.next_step =
-      a.stored ? a.panel_bytes / kPanelRows : kLowChunkColumns * column_bytes / kPanelRows;
-}
-/// While the first tile of rows is multiplied, the next chunk is fetched to the second cache: else
-/// decoding waits for memory, which takes as long as all products of 16 rows. `at`: byte of a
-/// chunk.
-template <int kColumnBytes, int P>
-inline void fetch_next(const std::byte* const (&next)[P], int64_t step, int64_t at) {
-  constexpr int64_t kRowBytes = kLowChunkColumns * kColumnBytes / kPanelRows;
-  for (int p = 0; p < P; ++p) fetch_ahead(next[p] + at / kRowBytes * step + at % kRowBytes);
-}
 
 /// It decodes kLowChunkColumns of stored rows without a window between: low_stored.inl.
 template <int P>
@@ -68,19 +45,16 @@ void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int
     }
 }
 
-template <int R, int P, bool kFetches>
+template <int R, int P>
 void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t k_end,
-                    LowNvfp4Chunk<P>& chunk, int at) {
+                    LowNvfp4Chunk<P>& chunk, NextPanels& next, int at) {
   Vec sum[R][P];
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < P; ++p) sum[r][p] = load(chunk.sums[at + r][p]);
   const LowRow first(a, row);
   const int64_t scale_stride = a.low_stride / 4;
   for (int64_t k = k_begin; k < k_end; k += 16) {
-    if constexpr (kFetches) {
-      fetch_next<8>(chunk.next, chunk.next_step, (k - k_begin) * 8);
-      fetch_next<8>(chunk.next, chunk.next_step, (k - k_begin) * 8 + 64);
-    }
+    next.fetch();
     const int64_t g = k / kLowGroup;
     Ints dot[R][P];
     for (int r = 0; r < R; ++r)
@@ -118,9 +92,9 @@ void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int
   }
 }
 
-template <int R, int P, bool kFetches>
+template <int R, int P>
 void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t k_end,
-                    LowFp8Chunk<P>& chunk, int at) {
+                    LowFp8Chunk<P>& chunk, NextPanels& next, int at) {
   const bool block = a.format == PanelFormat::fp8_block;
   const int64_t step = block ? 128 : kLowChunkColumns;
   const std::byte* x = a.low_x + row * a.low_stride;
@@ -130,7 +104,7 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
     for (int r = 0; r < R; ++r)
       for (int p = 0; p < P; ++p) sum[r][p] = block ? zero() : load(chunk.sums[at + r][p]);
     for (int64_t k = begin; k < end; k += 2) {
-      if constexpr (kFetches) fetch_next<16>(chunk.next, chunk.next_step, (k - k_begin) * 16);
+      if (k % 16 == 0) next.fetch();
       const Pairs* weights = chunk.weights[(k - k_begin) / 2];
       for (int r = 0; r < R; ++r) {
         uint32_t pair;
@@ -149,63 +123,72 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
 
 template <int R, int P, typename ChunkOf>
 void low_chunk_rows(const LinearPanels& a, int64_t row_begin, int rows, int64_t k_begin,
-                    int64_t k_end, ChunkOf& chunk, int at = 0) {
-  if (at == 0 && R <= rows) {
-    low_chunk_tile<R, P, true>(a, row_begin, k_begin, k_end, chunk, 0);
-    at = R;
-  }
+                    int64_t k_end, ChunkOf& chunk, NextPanels& next, int at = 0) {
   for (; at + R <= rows; at += R)
-    low_chunk_tile<R, P, false>(a, row_begin + at, k_begin, k_end, chunk, at);
+    low_chunk_tile<R, P>(a, row_begin + at, k_begin, k_end, chunk, next, at);
   if constexpr (R > 1) {
-    constexpr int kFewer = R > 4 ? 4 : R / 2;
-    if (at < rows) low_chunk_rows<kFewer, P>(a, row_begin, rows, k_begin, k_end, chunk, at);
+    constexpr int kFewer = R > 8 ? 8 : R > 4 ? 4 : R / 2;
+    if (at < rows) low_chunk_rows<kFewer, P>(a, row_begin, rows, k_begin, k_end, chunk, next, at);
   }
 }
 
 /// P panels times up to kLowChunkRows rows.
-template <typename ChunkOf, int R, int P>
+template <typename ChunkOf, int P>
 void low_blocked_panels(const LinearPanels& a, int64_t panel, int64_t row_begin, int rows) {
   ChunkOf chunk;
   for (int r = 0; r < rows; ++r)
     for (int p = 0; p < P; ++p) store(chunk.sums[r][p], zero());
+  const int tiles = (rows + ChunkOf::kRowsPerTile - 1) / ChunkOf::kRowsPerTile;
+  NextPanels next(a, panel + P, P, tiles * a.k_padded / kLowGroup);
   for (int64_t k = 0; k < a.k_padded; k += kLowChunkColumns) {
     const int64_t end = k + kLowChunkColumns < a.k_padded ? k + kLowChunkColumns : a.k_padded;
     decode_low_chunk<P>(a, panel, k, end, chunk);
-    find_next<P>(a, panel, end, chunk);
-    low_chunk_rows<R, P>(a, row_begin, rows, k, end, chunk);
+    low_chunk_rows<ChunkOf::kRowsPerTile, P>(a, row_begin, rows, k, end, chunk, next);
   }
   for (int r = 0; r < rows; ++r)
     for (int p = 0; p < P; ++p) finish(a, row_begin + r, panel + p, load(chunk.sums[r][p]));
 }
 
+/// Rows that stay in the second cache while the panels of a unit pass by.
+inline int64_t low_rows_at_once(const LinearPanels& a) {
+  constexpr int64_t kBytes = 400 << 10;
+  const int64_t rows = kBytes / a.low_stride / 24 * 24;
+  return rows > kLowChunkRows ? kLowChunkRows : rows > 24 ? rows : 24;
+}
+
+/// Some panels at a time, which stay in the second cache too while all rows pass by.
 template <template <int> typename ChunkOf>
 void low_blocked(const LinearPanels& a) {
   constexpr int P = kLowPanelsPerTile;
-  for (int64_t row = 0; row < a.x_rows; row += kLowChunkRows) {
-    const int64_t left = a.x_rows - row;
-    const int rows = left < kLowChunkRows ? static_cast<int>(left) : kLowChunkRows;
-    int64_t panel = a.panel_begin;
-    for (; panel + P <= a.panel_end; panel += P)
-      low_blocked_panels<ChunkOf<P>, kLowRowsPerTile, P>(a, panel, row, rows);
-    for (; panel < a.panel_end; ++panel)
-      low_blocked_panels<ChunkOf<1>, kLowRowsPerTile, 1>(a, panel, row, rows);
+  const int64_t most = low_rows_at_once(a);
+  for (int64_t begin = a.panel_begin; begin < a.panel_end; begin += kLowPanelsAtOnce) {
+    const int64_t left = a.panel_end - begin;
+    const int64_t end = begin + (left < kLowPanelsAtOnce ? left : kLowPanelsAtOnce);
+    for (int64_t row = 0; row < a.x_rows; row += most) {
+      const int rows = static_cast<int>(a.x_rows - row < most ? a.x_rows - row : most);
+      int64_t panel = begin;
+      for (; panel + P <= end; panel += P) low_blocked_panels<ChunkOf<P>, P>(a, panel, row, rows);
+      for (; panel < end; ++panel) low_blocked_panels<ChunkOf<1>, 1>(a, panel, row, rows);
+    }
   }
+}
+
+/// True if there are so few rows, at most R, that weights are decoded in registers.
+template <int kScaleGroup, int R>
+bool low_few_rows(const LinearPanels& a) {
+  if (a.x_rows == R) {
+    low_direct<kScaleGroup, R, R == 1 ? kLowPanelsDirect : kLowPanelsFewRows>(a, a.panel_begin,
+                                                                              a.panel_end);
+    return true;
+  }
+  if constexpr (R > 1) return low_few_rows<kScaleGroup, R - 1>(a);
+  return false;
 }
 
 template <int kScaleGroup, template <int> typename ChunkOf>
 void low_of(const LinearPanels& a) {
-  switch (a.x_rows) {
-    case 1:
-      return low_direct<kScaleGroup, 1, kLowPanelsDirect>(a, a.panel_begin, a.panel_end);
-    case 2:
-      return low_direct<kScaleGroup, 2, kLowPanelsFewRows>(a, a.panel_begin, a.panel_end);
-    case 3:
-      return low_direct<kScaleGroup, 3, kLowPanelsFewRows>(a, a.panel_begin, a.panel_end);
-    case kRowsDirectMax:
-      return low_direct<kScaleGroup, 4, kLowPanelsFewRows>(a, a.panel_begin, a.panel_end);
-    default:
-      return low_blocked<ChunkOf>(a);
-  }
+  constexpr int kDirectRows = kScaleGroup == 16 ? kRowsDirectMax : kLowFp8DirectRows;
+  if (!low_few_rows<kScaleGroup, kDirectRows>(a)) low_blocked<ChunkOf>(a);
 }
 
 void linear_low(const LinearPanels& args) {

@@ -22,10 +22,6 @@ struct LowNvfp4 {
   }
 };
 
-/// While a tile of panels is multiplied, the next one is fetched to the second cache: streams of 16
-/// rows are too short for the processor to see that they go on.
-inline void fetch_ahead(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
-
 template <int R, int P>
 void low_nvfp4_tile(const LinearPanels& a, int64_t panel) {
   PanelWindow<8, P> window(a, panel);

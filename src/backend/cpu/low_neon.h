@@ -12,8 +12,10 @@ namespace nibble::cpu {
 namespace {
 
 constexpr int kLowRowsPerTile = 4;
+constexpr int kLowFp8RowsPerTile = 4;
 constexpr int kLowPanelsPerTile = 1;
 constexpr int kLowPanelsDirect = 2;
+constexpr int kLowFp8DirectRows = 4;  // up to here FP8 weights are decoded in registers
 constexpr int kLowPanelsFewRows = 1;
 constexpr int kWeightOffset = 0;  // SDOT multiplies signed bytes
 constexpr int kStoredDotRows = 0;
@@ -31,10 +33,15 @@ struct Pairs {
 inline uint32_t reduce_max_bits(Words v) {
   return vmaxvq_u32(vmaxq_u32(vmaxq_u32(v.a, v.b), vmaxq_u32(v.c, v.d)));
 }
-inline void store_low_bytes(int8_t* p, Words v) {
+/// The lowest byte of each lane, in the order of codes; returns the sum of these signed bytes.
+inline int32_t store_codes(std::byte* p, Words v) {
+  constexpr uint8_t kOrder[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
   const uint16x8_t low = vcombine_u16(vmovn_u32(v.a), vmovn_u32(v.b));
   const uint16x8_t high = vcombine_u16(vmovn_u32(v.c), vmovn_u32(v.d));
-  vst1q_s8(p, vreinterpretq_s8_u8(vcombine_u8(vmovn_u16(low), vmovn_u16(high))));
+  const uint8x16_t bytes = vcombine_u8(vmovn_u16(low), vmovn_u16(high));
+  const int8x16_t codes = vreinterpretq_s8_u8(vqtbl1q_u8(bytes, vld1q_u8(kOrder)));
+  vst1q_s8(reinterpret_cast<int8_t*>(p), codes);
+  return vaddlvq_s8(codes);
 }
 inline Ints broadcast_int(int32_t x) {
   const int32x4_t v = vdupq_n_s32(x);

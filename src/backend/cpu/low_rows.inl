@@ -25,10 +25,6 @@ struct LowRow {
         offsets(reinterpret_cast<const int32_t*>(scales + a.k_padded / kLowGroup)) {}
 };
 
-/// Sixteen columns: 0 2 4 6, 1 3 5 7, then the same of the other eight, as a word of a panel has
-/// the even columns in its low nibbles and the odd ones in the high ones.
-inline int code_place(int column) { return column / 8 * 8 + column % 2 * 4 + column % 8 / 2; }
-
 /// NaN and infinity become a scale that is none, so that they reach the outputs.
 void quantize_row(const float* x, int64_t k_padded, std::byte* out) {
   auto* scales = reinterpret_cast<float*>(out + k_padded);
@@ -42,13 +38,7 @@ void quantize_row(const float* x, int64_t k_padded, std::byte* out) {
     const float inverse = largest > 0.0F ? kLowMax / largest : 0.0F;
     // Adding 1.5 * 2^23 rounds to an integer, which is then the low bits.
     const Words rounded = as_words(add(mul(values, broadcast(inverse)), broadcast(12582912.0F)));
-    int8_t codes[kLowGroup];
-    store_low_bytes(codes, rounded);
-    int32_t sum = 0;
-    for (int i = 0; i < kLowGroup; ++i) {
-      sum += codes[i];
-      out[g * kLowGroup + code_place(i)] = static_cast<std::byte>(codes[i]);
-    }
+    const int32_t sum = store_codes(out + g * kLowGroup, rounded);
     scales[g] = largest * (kWeightUnit / kLowMax);
     offsets[g] = -kWeightOffset * sum;
   }

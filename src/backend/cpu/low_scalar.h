@@ -11,8 +11,10 @@ namespace nibble::cpu {
 namespace {
 
 constexpr int kLowRowsPerTile = 4;
+constexpr int kLowFp8RowsPerTile = 4;
 constexpr int kLowPanelsPerTile = 1;
 constexpr int kLowPanelsDirect = 2;
+constexpr int kLowFp8DirectRows = 4;  // up to here FP8 weights are decoded in registers
 constexpr int kLowPanelsFewRows = 1;
 constexpr int kWeightOffset = 12;  // makes integer weights, -12 .. 12, unsigned
 constexpr int kStoredDotRows = 0;  // there is no stored_dots(): stored_avx512.h
@@ -35,8 +37,17 @@ inline uint32_t reduce_max_bits(Words a) {
   for (int i = 0; i < 16; ++i) largest = a.lane[i] > largest ? a.lane[i] : largest;
   return largest;
 }
-inline void store_low_bytes(int8_t* p, Words a) {
-  for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.lane[i] & 0xFFU);
+/// The lowest byte of each lane, in the order of codes; returns the sum of these signed bytes. The
+/// order is columns 0 2 4 6, 1 3 5 7, then the same of the other eight, as a word of a panel has
+/// the even columns in its low nibbles and the odd ones in the high ones.
+inline int32_t store_codes(std::byte* p, Words a) {
+  int32_t sum = 0;
+  for (int i = 0; i < 16; ++i) {
+    const auto code = static_cast<int8_t>(a.lane[i] & 0xFFU);
+    p[i / 8 * 8 + i % 2 * 4 + i % 8 / 2] = static_cast<std::byte>(code);
+    sum += code;
+  }
+  return sum;
 }
 inline Ints broadcast_int(int32_t x) {
   Ints out;

@@ -217,7 +217,7 @@ struct DeltaCase {
 TEST(RowKernels, DeltaRuleAndItsPieces) {
   RandomWeights random(14);
   for (const DeltaCase& c :
-       {DeltaCase{9, 8, 12}, {6, 32, 32}, {5, 20, 81}, {4, 128, 128}, {7, 3, 112}}) {
+       {DeltaCase{9, 8, 12}, {6, 32, 32}, {5, 20, 81}, {4, 128, 128}, {7, 3, 112}, {4, 132, 70}}) {
     const int stride = 2 * c.k_dim + c.v_dim;
     const auto qkv = random.values(int64_t{c.rows} * stride, -0.3F, 0.3F);
     const auto alpha = random.values(c.rows, 0.5F, 1.0F);

@@ -10,6 +10,12 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
+/// Rows that were a whole number of pages long would meet in the same places of the caches.
+int64_t stride_of(int64_t columns) {
+  const int64_t padded = padded_columns(columns);
+  return padded * kFloat % 4096 == 0 ? padded + 16 : padded;
+}
+
 HeadMemory make_head(const ModelConfig& config, int64_t rows, MemoryMaker& maker) {
   return {.in = maker.matrix(rows, config.hidden),
           .logits = maker.buffer(rows * config.vocab_rows * kFloat),
@@ -82,14 +88,14 @@ void make_all(const ModelConfig& config, const WorkspaceRows& rows, MemoryMaker&
 }  // namespace
 
 int64_t Matrix::bytes_of(int64_t rows, int64_t columns) {
-  return rows * padded_columns(columns) * kFloat;
+  return rows * stride_of(columns) * kFloat;
 }
 
 Matrix::Matrix(int64_t rows, int64_t columns)
     : buffer_(bytes_of(rows, columns)),
       rows_(rows),
       columns_(columns),
-      stride_(padded_columns(columns)) {
+      stride_(stride_of(columns)) {
   if (stride_ == columns_) return;
   for (int64_t r = 0; r < rows; ++r) std::fill(row(r) + columns, row(r) + stride_, 0.0F);
 }

@@ -10,8 +10,8 @@
 
 namespace nibble::cpu {
 
-/// Rows of floats, each padded with zeros to a multiple of 16 columns, so that any of them may be
-/// the input of a linear. Writers touch only the first `columns`.
+/// Rows of floats, each padded with zeros to a multiple of 16 columns or more, so that any of them
+/// may be the input of a linear. Writers touch only the first `columns`.
 class Matrix {
  public:
   Matrix() = default;
