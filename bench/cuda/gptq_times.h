@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/cuda/runtime/device_context.h"
-#include "model/gptq_device.h"
+#include "model/devices/gptq_device.h"
 #include "model/taps.h"
 
 namespace nibble::bench {

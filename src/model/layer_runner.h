@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "model/gptq_device.h"
+#include "model/devices/gptq_device.h"
+#include "model/devices/gradient_device.h"
 #include "model/taps.h"
 
 namespace nibble {
@@ -21,6 +23,7 @@ struct LayerSamples {
   std::vector<uint16_t> hidden;  // BF16 [tokens, D]: the embeddings, sample after sample
   int64_t layer_bytes = 0;       // weights of the largest layer, as stored
   int64_t moment_bytes = 0;      // bytes of the taps of one run, at most
+  int64_t weight_bytes = 0;      // weights of tokens of one run, at most; 0: all count alike
   int64_t gptq_cols = 0;         // columns of the widest input that GPTQ rounds for; 0: none
 };
 
@@ -64,6 +67,12 @@ class LayerRunner {
   /// Does GPTQ of inputs of up to `gptq_cols` columns, while the runner runs; nullptr: it does not.
   /// After start(), until the runner ends.
   virtual GptqDevice* gptq_device() { return nullptr; }
+  /// The backward sweep where the runner runs, after start() and before the first layer; nullptr:
+  /// it has none. It must end before the runner runs. Errors: no_memory with the numbers;
+  /// unsupported.
+  virtual Result<std::unique_ptr<GradientDevice>> gradient_device(const GradientNeeds&) {
+    return std::unique_ptr<GradientDevice>();
+  }
   /// True if the host's cores are free for other work while it runs.
   virtual bool leaves_cores_free() const { return false; }
 };

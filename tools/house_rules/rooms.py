@@ -15,7 +15,7 @@ ROOMS = {
             "hub", "chat", "evaluating", "benchmarks"],
     "engine": ["sample", "cache", "schedule"],
     "media": ["formats", "video"],
-    "model": ["config", "weights", "pages", "synthetic"],
+    "model": ["config", "weights", "pages", "synthetic", "devices"],
     "quantize": ["rounding", "recipe", "report", "gradient", "allocate", "calibrate",
                  "verify", "convert"],
     "server": ["http", "decode", "filters", "images", "request", "clients", "answer", "routes", "web"],

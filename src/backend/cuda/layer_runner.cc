@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <numeric>
 #include <utility>
 
 #include "backend/cuda/context.h"
+#include "backend/cuda/gradient/gradient_sweep.h"
+#include "backend/cuda/layer_loader.h"
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
 #include "backend/cuda/ops/gptq/gptq_lanes.h"
@@ -34,13 +35,13 @@ class CudaLayerRunner final : public LayerRunner {
         config_(config),
         kinds_(config),
         device_(std::move(device)),
-        card_(card) {
+        card_(card),
+        loader_(weights, config) {
     kinds_.layers.clear();
     for (const LayerKind kind : config.layers)
       if (std::ranges::find(kinds_.layers, kind) == kinds_.layers.end())
         kinds_.layers.push_back(kind);
   }
-  ~CudaLayerRunner() override;
   Result<void> open();
 
   std::string_view name() const override { return "cuda"; }
@@ -51,8 +52,10 @@ class CudaLayerRunner final : public LayerRunner {
   Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override;
   LayerSeconds seconds() const override { return seconds_; }
   bool leaves_cores_free() const override { return true; }
+  bool weighs_tokens() const override { return true; }
   int64_t moment_room_bytes() const override;
   GptqDevice* gptq_device() override { return gptq_.get(); }
+  Result<std::unique_ptr<GradientDevice>> gradient_device(const GradientNeeds& needs) override;
 
  private:
   Result<void> reserve(int64_t rows);
@@ -62,10 +65,8 @@ class CudaLayerRunner final : public LayerRunner {
   /// The bytes that are allocated after start().
   int64_t layers_and_sums() const {
     const int64_t sums = gptq_ == nullptr ? 1 : 2;  // one part rounds, the next is summed up
-    return 2 * samples_.layer_bytes + sums * samples_.moment_bytes;
+    return 2 * samples_.layer_bytes + sums * samples_.moment_bytes + samples_.weight_bytes;
   }
-  Result<WeightStore> load(int layer) const;
-  void load_next(int layer);
   Result<void> open_layer(int layer);
   Context context_of(const SamplePass& pass);
   /// Computes h = the hidden states of the pass, and x = their norm in packed order.
@@ -95,10 +96,7 @@ class CudaLayerRunner final : public LayerRunner {
   DeviceBuffer staged_;
   std::unique_ptr<GptqLanes> gptq_;  // nullptr: the CPU rounds
   std::string gptq_note_;
-  WeightStore store_;
-  int layer_ = -1;  // the layer whose weights are in store_
-  std::future<Result<WeightStore>> next_;
-  int next_layer_ = -1;
+  LayerLoader loader_;
   int64_t start_bytes_ = 0;  // bytes of the card that start() took
   LayerSeconds seconds_;
 };
@@ -106,10 +104,6 @@ class CudaLayerRunner final : public LayerRunner {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-CudaLayerRunner::~CudaLayerRunner() {
-  if (next_.valid()) next_.wait();
 }
 
 Result<void> CudaLayerRunner::open() {
@@ -121,6 +115,7 @@ Result<void> CudaLayerRunner::open() {
                        .found = "other head, state or expert sizes in this model",
                        .advice = "calibrate with --backend cpu"});
   launcher_ = launcher_of(*device_, card_);
+  loader_.use(launcher_, kinds_.layers.size());  // the layer stands for each of its kind
   rope_ = TRY(upload_rope(*device_, kinds_));
   prepare_prompt_kernels(launcher_);
   return {};
@@ -161,7 +156,9 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
   TRY(batch_.reserve(sizes, work_.batch));
   TRY(plan_.reserve(kinds_, work_));
   TRY(pools_.reserve(*device_, kinds_, KvFormat::bf16, StateFormat::f32, sizes));
-  TRY(taps_.reserve(*device_, kinds_, rows));
+  const auto tokens =
+      samples_.weight_bytes > 0 ? DeviceTaps::Tokens::weighed : DeviceTaps::Tokens::alike;
+  TRY(taps_.reserve(*device_, kinds_, rows, tokens));
   const int64_t needed = layers_and_sums() + kSpareBytes;
   const int64_t left = free_bytes();
   if (left >= needed) return {};
@@ -233,40 +230,22 @@ Result<void> CudaLayerRunner::start(LayerSamples samples) {
 
 // ---- weights ----
 
-Result<WeightStore> CudaLayerRunner::load(int layer) const {
-  ModelConfig one = config_;
-  one.layers = {config_.layers[static_cast<size_t>(layer)]};
-  Launcher reading = launcher_;
-  reading.stream = device_->copy_stream();
-  WeightStore store = TRY(WeightStore::load(weights_.only(layer), one, reading));
-  // The layer stands for each of its kind.
-  store.layers.resize(kinds_.layers.size(), store.layers.front());
-  return store;
-}
-
-void CudaLayerRunner::load_next(int layer) {
-  if (layer >= config_.layer_count()) return;
-  next_layer_ = layer;
-  next_ = std::async(std::launch::async, [this, layer] {
-    device_->use();
-    return load(layer);
-  });
-}
-
 Result<void> CudaLayerRunner::open_layer(int layer) {
-  if (layer == layer_) return {};
   const auto begin = Clock::now();
-  layer_ = -1;
-  store_ = WeightStore();
-  if (next_.valid()) {
-    Result<WeightStore> read = next_.get();
-    if (next_layer_ == layer) store_ = TRY(std::move(read));
-  }
-  if (store_.layers.empty()) store_ = TRY(load(layer));
-  layer_ = layer;
-  load_next(layer + 1);
+  TRY(loader_.open(layer, layer + 1));
   seconds_.weights += since(begin);
   return {};
+}
+
+/// Before the first run, when the card has no weights and no sums yet.
+Result<std::unique_ptr<GradientDevice>> CudaLayerRunner::gradient_device(
+    const GradientNeeds& needs) {
+  return make_gradient_sweep({.weights = weights_,
+                              .config = config_,
+                              .launcher = launcher_,
+                              .needs = needs,
+                              .layer_bytes = samples_.layer_bytes,
+                              .free_bytes = free_bytes() - kSpareBytes});
 }
 
 // ---- passes ----
@@ -276,7 +255,7 @@ Context CudaLayerRunner::context_of(const SamplePass& pass) {
   plan_.upload(
       pass.batch, 0, [&](int32_t row) { return batch_.device_row(row); }, launcher_.stream);
   Context context{.config = kinds_,
-                  .weights = store_,
+                  .weights = loader_.store(),
                   .rope = rope_.view,
                   .pools = pools_,
                   .work = work_,
@@ -285,6 +264,7 @@ Context CudaLayerRunner::context_of(const SamplePass& pass) {
                   .all = batch_.view(),
                   .launcher = launcher_};
   context.taps = &taps_;
+  taps_.begin_pass(pass.first_row);
   return context;
 }
 
@@ -377,7 +357,7 @@ Result<void> CudaLayerRunner::run_head(InputStatistics& head, const LayerWatch& 
   TRY(taps_.begin(head, launcher_.stream));
   TRY(for_each_pass(watch, [&](const SamplePass& pass) {
     const Context context = context_of(pass);
-    enter(context, pass, store_.final_norm);
+    enter(context, pass, loader_.store().final_norm);
     taps_.add(TapRole::mixer_in,
               {.x = work_.x.as<uint16_t>(), .stride = work_.x_stride, .rows = context.prompts.rows},
               launcher_.stream);

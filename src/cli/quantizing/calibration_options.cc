@@ -99,11 +99,6 @@ std::set<std::string> linears_with_data(const QuantPlan& plan, RoundAlgorithm al
 Result<std::shared_ptr<LayerRunner>> make_runner(const std::string& backend,
                                                  PreparedCalibration& prepared) {
   if (backend == "cpu") return std::shared_ptr<LayerRunner>();
-  if (backend == "auto" && prepared.fisher) {
-    if (describe_cuda_device().ok())
-      prepared.notice = "calibrates on the CPU: weights of tokens are not known to the card yet\n";
-    return std::shared_ptr<LayerRunner>();
-  }
   if (backend == "auto" && !describe_cuda_device().ok()) return std::shared_ptr<LayerRunner>();
   auto made = make_cuda_layer_runner(prepared.weights, prepared.config, {});
   if (made.ok()) return std::shared_ptr<LayerRunner>(std::move(made).value());

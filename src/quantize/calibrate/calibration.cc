@@ -20,6 +20,7 @@ Result<void> Calibration::State::begin_runner() {
   LayerSamples samples = TRY(embedded_samples(checkpoint, weights, config, data));
   samples.layer_bytes = needed.layer_bytes;
   samples.moment_bytes = part_bytes();
+  samples.weight_bytes = needed.weight_bytes;
   if (options.gptq == GptqPlace::runner)
     for (const Part& part : parts)
       for (const TappedInput& input : part.inputs)

@@ -18,11 +18,14 @@ Result<void> Calibration::State::weigh_tokens() {
   if (!options.fisher || fisher) return {};
   const auto begin = std::chrono::steady_clock::now();
   const LayerSamples samples = TRY(embedded_samples(checkpoint, weights, config, data));
+  const auto device = TRY(options.runner->gradient_device(
+      {.rows = data.tokens(), .longest = data.longest(), .draws = options.fisher->label_draws}));
   fisher = TRY(gather_fisher_weights({.weights = weights,
                                       .config = config,
                                       .samples = samples,
                                       .wants = options.wants_moment,
                                       .options = *options.fisher,
+                                      .device = device.get(),
                                       .watch = watch()}));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   seconds += took.count();

@@ -4,12 +4,13 @@
 #include "quantize/gradient/fisher_weights.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/check.h"
+#include "quantize/gradient/fisher_device.h"
 #include "quantize/gradient/gradient_squares.h"
 #include "quantize/gradient/head_gradient.h"
 #include "quantize/gradient/layer_gradient.h"
+#include "quantize/gradient/stretches.h"
 #include "tensor/float_formats.h"
 
 namespace nibble {
@@ -23,26 +24,6 @@ constexpr int64_t kPassRows = 1024;  // of a pass, or one longer sample
 int64_t token_bytes(const ModelConfig& config, const FisherOptions& options) {
   return int64_t{config.hidden} * (config.layer_count() + 1 + options.label_draws) *
          int64_t{sizeof(float)};
-}
-
-/// Whole samples that follow one another.
-struct Stretch {
-  int64_t first_token = 0;
-  std::vector<SampleRows> samples = {};  // begin: within the stretch
-  int64_t rows() const { return samples.back().begin + samples.back().count; }
-};
-
-/// Stretches of at most `rows` rows; a longer sample is one of its own.
-std::vector<Stretch> stretches_of(std::span<const int64_t> lengths, int64_t first_token,
-                                  int64_t rows) {
-  std::vector<Stretch> out;
-  for (const int64_t length : lengths) {
-    if (out.empty() || out.back().rows() + length > rows) out.push_back({first_token});
-    Stretch& last = out.back();
-    last.samples.push_back({.begin = last.samples.empty() ? 0 : last.rows(), .count = length});
-    first_token += length;
-  }
-  return out;
 }
 
 class FisherSweep {
@@ -86,9 +67,7 @@ void FisherSweep::put(const Rows& rows, const Stretch& stretch, Rows& all) const
 
 void FisherSweep::begin(const Stretch& group) {
   first_token_ = group.first_token;
-  std::vector<int64_t> lengths;
-  for (const SampleRows& sample : group.samples) lengths.push_back(sample.count);
-  passes_ = stretches_of(lengths, first_token_, kPassRows);
+  passes_ = stretches_of(group, {.rows = kPassRows});
   states_.assign(static_cast<size_t>(request_.config.layer_count()) + 1,
                  Rows(group.rows(), request_.config.hidden));
   gradients_.assign(static_cast<size_t>(request_.options.label_draws), {});
@@ -129,9 +108,7 @@ Result<void> FisherSweep::forward(int layer) {
 /// The token at which the probabilities, summed up, pass a random number of this token's own.
 int32_t FisherSweep::draw_label(int64_t token, int draw,
                                 std::span<const float> probabilities) const {
-  std::seed_seq seeds{request_.options.seed, static_cast<uint64_t>(draw),
-                      static_cast<uint64_t>(token)};
-  const double random = static_cast<double>(std::mt19937_64(seeds)() >> 11) * 0x1p-53;
+  const double random = label_random(request_.options.seed, draw, token);
   double sum = 0;
   for (size_t i = 0; i < probabilities.size(); ++i) {
     sum += static_cast<double>(probabilities[i]);
@@ -189,10 +166,11 @@ Result<void> FisherSweep::run_group(const Stretch& group) {
 
 Result<FisherWeights> gather_fisher_weights(const FisherRequest& request) {
   CHECK(request.options.label_draws > 0 && request.wants, "draws ", request.options.label_draws);
+  if (request.device != nullptr) return gather_fisher_weights_there(request);
   FisherSweep sweep(request);
   const int64_t rows = std::max<int64_t>(
       1, request.options.states_bytes_max / token_bytes(request.config, request.options));
-  for (const Stretch& group : stretches_of(request.samples.lengths, 0, rows))
+  for (const Stretch& group : stretches_of(request.samples.lengths, 0, {.rows = rows}))
     TRY(sweep.run_group(group));
   return std::move(sweep).weights();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/devices/gradient_device.h"
 #include "model/layer_runner.h"
 #include "model/taps.h"
 #include "model/weights/weights.h"
@@ -31,6 +32,8 @@ struct FisherRequest {
   FisherOptions options = {};
   /// Is shown every linear of every pass and draw too, one layer after another, the last one first.
   gradient::OutputGradientSeen also_seen = {};
+  /// Does the sweep; nullptr: the CPU does. It shows no linears (also_seen).
+  GradientDevice* device = nullptr;
   LayerWatch watch = {};  // told of rows through a layer, forward or backward, or through the head
 };
 

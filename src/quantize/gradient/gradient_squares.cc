@@ -27,20 +27,32 @@ bool is_counted_through(const std::vector<int32_t>& tokens) {
 void GradientSquares::add(const LinearSource& linear, const Rows& input, const Rows& gradient,
                           std::span<const int32_t> rows, const Place& place) {
   if (!wants_(linear.module)) return;
-  Gathered& all = linears_[linear.module];
-  const auto token = [&](int64_t r) {
-    return static_cast<int32_t>(place.first_token + (rows.empty() ? r : rows[r]));
+  std::vector<double> sizes, squares;
+  for (int64_t r = 0; r < gradient.count; ++r) {
+    sizes.push_back(finite_square(input.row(r), input.width));
+    squares.push_back(finite_square(gradient.row(r), gradient.width));
+  }
+  add({.linear = linear, .rows = rows, .inputs = sizes, .gradients = squares}, place);
+}
+
+void GradientSquares::add(const LinearSquares& squares, const Place& place) {
+  if (!wants_(squares.linear.module)) return;
+  Gathered& all = linears_[squares.linear.module];
+  const size_t count = squares.gradients.size();
+  const auto token = [&](size_t r) {
+    return static_cast<int32_t>(place.first_token) +
+           (squares.rows.empty() ? static_cast<int32_t>(r) : squares.rows[r]);
   };
   std::vector<int32_t>& tokens = all.squares.tokens;
   if (place.draw == 0)
-    for (int64_t r = 0; r < gradient.count; ++r) tokens.push_back(token(r));
+    for (size_t r = 0; r < count; ++r) tokens.push_back(token(r));
   all.squares.weights.resize(tokens.size());
-  const auto first = std::ranges::lower_bound(tokens, token(0)) - tokens.begin();
-  CHECK(first + gradient.count <= std::ssize(tokens), linear.module, ": ", gradient.count, " rows");
-  for (int64_t r = 0; r < gradient.count; ++r) {
-    const double square = finite_square(gradient.row(r), gradient.width);
-    const double size = finite_square(input.row(r), input.width);
-    all.squares.weights[static_cast<size_t>(first + r)] += static_cast<float>(square);
+  const auto first =
+      static_cast<size_t>(std::ranges::lower_bound(tokens, token(0)) - tokens.begin());
+  CHECK(first + count <= tokens.size(), squares.linear.module, ": ", count, " rows");
+  for (size_t r = 0; r < count; ++r) {
+    const double square = squares.gradients[r], size = squares.inputs[r];
+    all.squares.weights[first + r] += static_cast<float>(square);
     all.weighted += square * size;
     if (place.draw == 0) all.plain += size;
   }

@@ -1,6 +1,7 @@
 // GradientSquares: gathers the squared output gradients of linears, and makes weights of them.
 #pragma once
 
+#include "model/devices/gradient_device.h"
 #include "quantize/gradient/fisher_weights.h"
 #include "quantize/gradient/rows.h"
 
@@ -20,6 +21,7 @@ class GradientSquares {
   /// At least one row.
   void add(const LinearSource& linear, const Rows& input, const Rows& gradient,
            std::span<const int32_t> rows, const Place& place);
+  void add(const LinearSquares& squares, const Place& place);
   /// Weights as FisherOptions says. A linear without any gradient gets weights of 1.
   FisherWeights weights(double plain_share) &&;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "model/devices/gradient_device.h"
 #include "model/weights/weights.h"
 
 namespace nibble::gradient {
@@ -25,12 +26,6 @@ struct Rows {
       : count(rows), width(columns), values(static_cast<size_t>(rows * columns)) {}
   float* row(int64_t r) { return values.data() + r * width; }
   const float* row(int64_t r) const { return values.data() + r * width; }
-};
-
-/// The rows of one sample within a pass.
-struct SampleRows {
-  int64_t begin = 0;
-  int64_t count = 0;
 };
 
 /// Is shown a linear, its input [R, K] and the gradient of its output [R, N]. `rows` are

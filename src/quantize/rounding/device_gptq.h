@@ -1,10 +1,10 @@
-// GPTQ's rounders where a device does the work (model/gptq_device.h): the same bytes and the same
+// GPTQ's rounders where a device does the work (model/devices/gptq_device.h): the same bytes and the same
 // sums of errors as those of the CPU.
 #pragma once
 
 #include <memory>
 
-#include "model/gptq_device.h"
+#include "model/devices/gptq_device.h"
 #include "quantize/rounding/fp8_gptq.h"
 #include "quantize/rounding/rounding.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "model/gptq_device.h"
+#include "model/devices/gptq_device.h"
 #include "model/taps.h"
 #include "quantize/rounding/fp8_gptq.h"
 #include "quantize/rounding/nvfp4_round.h"

@@ -28,6 +28,17 @@ bool is_kept(const InputStatistics* wanted) {
   return wanted != nullptr && wanted->place == MomentPlace::device;
 }
 
+/// The numbers of the widest input of a pass, or of those of all experts.
+int64_t weighed_numbers(const ModelConfig& config, int64_t rows) {
+  const int64_t heads = int64_t{config.attention.q_heads} * config.attention.head_dim;
+  const int64_t mixer = std::max<int64_t>({config.hidden, heads, config.delta_net.z_rows()});
+  if (!config.moe) return rows * weighed_stride(std::max<int64_t>(mixer, config.dense_width));
+  const MoeConfig& moe = *config.moe;
+  const int64_t expert = std::max(config.hidden, moe.expert_width);
+  return std::max(rows * weighed_stride(std::max<int64_t>(mixer, moe.shared_width)),
+                  rows * moe.top_k * weighed_stride(expert));
+}
+
 InputRows rows_of(const DeviceTaps::Input& input, int32_t cols) {
   return {.packed_x = reinterpret_cast<const uint16_t*>(input.x),
           .x_stride = input.stride,
@@ -38,19 +49,23 @@ InputRows rows_of(const DeviceTaps::Input& input, int32_t cols) {
 
 }  // namespace
 
-Result<void> DeviceTaps::reserve(DeviceContext& device, const ModelConfig& config, int64_t rows) {
+Result<void> DeviceTaps::reserve(DeviceContext& device, const ModelConfig& config, int64_t rows,
+                                 Tokens tokens) {
   device_ = &device;
   experts_ = config.moe ? config.moe->experts : 0;
   const int64_t assignments = config.moe ? rows * config.moe->top_k : rows;
   row_amax_ = TRY(DeviceBuffer::allocate(device, assignments * int64_t{sizeof(float)}, kWhat));
   row_ = TRY(DeviceBuffer::allocate(device, assignments * int64_t{sizeof(int32_t)}, kWhat));
   segments_ = TRY(DeviceBuffer::allocate(device, experts_ * int64_t{sizeof(Segment)}, kWhat));
+  if (tokens == Tokens::alike) return {};
+  weighed_x_ =
+      TRY(DeviceBuffer::allocate(device, weighed_numbers(config, rows) * int64_t{2}, kWhat));
+  weighed_row_ = TRY(DeviceBuffer::allocate(device, assignments * int64_t{sizeof(int32_t)}, kWhat));
   return {};
 }
 
-void DeviceTaps::want(TapRole which, Taps& taps, const LinearSource& linear) {
+void DeviceTaps::want(Role& to, Taps& taps, const LinearSource& linear) {
   if (!linear.present()) return;
-  Role& to = role(which);
   InputStatistics* wanted = taps.find(linear.module);
   to.wanted.push_back(wanted);
   to.cols = static_cast<int32_t>(linear.cols);
@@ -58,28 +73,44 @@ void DeviceTaps::want(TapRole which, Taps& taps, const LinearSource& linear) {
   CHECK(to.kind == SecondMoment::none || to.kind == wanted->kind,
         "two kinds of sums: ", linear.module);
   to.kind = wanted->kind;
+  to.weighed = to.weighed || wanted->weights != nullptr;
+}
+
+/// Those that are not present have no place.
+void DeviceTaps::want(TapRole which, Taps& taps,
+                      std::initializer_list<const LinearSource*> linears) {
+  size_t at = static_cast<size_t>(which) * kRoleLinears;
+  for (const LinearSource* linear : linears) want(roles_[at++], taps, *linear);
 }
 
 Result<void> DeviceTaps::begin(const LayerSources& layer, Taps& taps, cudaStream_t stream) {
   roles_ = {};
-  want(TapRole::mixer_in, taps, layer.attention.q);
-  want(TapRole::mixer_out, taps, layer.attention.o);
-  want(TapRole::mixer_in, taps, layer.delta_net.qkv);
-  want(TapRole::mixer_out, taps, layer.delta_net.out);
+  const AttentionSources& a = layer.attention;
+  const DeltaNetSources& d = layer.delta_net;
+  if (a.q.present()) {
+    want(TapRole::mixer_in, taps, {&a.q, &a.k, &a.v});
+    want(TapRole::mixer_out, taps, {&a.o});
+  } else {
+    want(TapRole::mixer_in, taps, {&d.qkv, &d.z, &d.b, &d.a});
+    want(TapRole::mixer_out, taps, {&d.out});
+  }
   const MlpSources& mlp = layer.dense_mlp.gate.present() ? layer.dense_mlp : layer.moe.shared;
-  want(TapRole::mlp_in, taps, mlp.gate.present() ? mlp.gate : layer.moe.router);
-  want(TapRole::mlp_down, taps, mlp.down);
+  want(TapRole::mlp_in, taps, {mlp.gate.present() ? &mlp.gate : &layer.moe.router, &mlp.up});
+  want(TapRole::mlp_down, taps, {&mlp.down});
   for (const MlpSources& expert : layer.moe.experts) {
-    want(TapRole::expert_in, taps, expert.gate);
-    want(TapRole::expert_down, taps, expert.down);
+    want(TapRole::expert_in, taps, {&expert.gate, &expert.up});
+    want(TapRole::expert_down, taps, {&expert.down});
   }
   return place(stream);
 }
 
 Result<void> DeviceTaps::begin(InputStatistics& head, cudaStream_t stream) {
   roles_ = {};
-  role(TapRole::mixer_in) = {
-      .wanted = {&head}, .cols = static_cast<int32_t>(head.cols), .kind = head.kind};
+  roles_[static_cast<size_t>(TapRole::mixer_in) * kRoleLinears] = {
+      .wanted = {&head},
+      .cols = static_cast<int32_t>(head.cols),
+      .kind = head.kind,
+      .weighed = head.weights != nullptr};
   return place(stream);
 }
 
@@ -122,22 +153,75 @@ Result<void> DeviceTaps::place(cudaStream_t stream) {
   CUDA_CHECK(cudaMemcpyAsync(pointers_.as<void>(), pointers.data(),
                              pointers.size() * sizeof(double*), cudaMemcpyHostToDevice, stream));
   CUDA_CHECK(cudaStreamSynchronize(stream));  // `pointers` ends here
+  return std::ranges::any_of(roles_, &Role::weighed) ? place_weights(stream) : Result<void>{};
+}
+
+/// The weights of all inputs, one after the other.
+Result<void> DeviceTaps::place_weights(cudaStream_t stream) {
+  std::vector<float> weights;
+  std::vector<int32_t> tokens;
+  struct Places {
+    const TokenWeights* from = nullptr;
+    size_t weights = 0, tokens = 0;
+  };
+  std::vector<Places> places;
+  for (const Role& one : roles_)
+    for (const InputStatistics* wanted : one.wanted) {
+      const TokenWeights* from = wanted == nullptr ? nullptr : wanted->weights;
+      places.push_back({.from = from, .weights = weights.size(), .tokens = tokens.size()});
+      if (from == nullptr) continue;
+      weights.insert(weights.end(), from->weights.begin(), from->weights.end());
+      tokens.insert(tokens.end(), from->tokens.begin(), from->tokens.end());
+    }
+  TRY(fit(*device_, token_weights_, std::ssize(weights) * int64_t{sizeof(float)}));
+  TRY(fit(*device_, weight_tokens_, std::ssize(tokens) * int64_t{sizeof(int32_t)}));
+  TRY(fit(*device_, weights_, std::ssize(places) * int64_t{sizeof(DeviceTokenWeights)}));
+  std::vector<DeviceTokenWeights> table;
+  for (const Places& one : places) {
+    DeviceTokenWeights& to = table.emplace_back();
+    if (one.from == nullptr) continue;
+    to = {.tokens = one.from->tokens.empty() ? nullptr : weight_tokens_.as<int32_t>() + one.tokens,
+          .weights = token_weights_.as<float>() + one.weights,
+          .count = static_cast<int32_t>(one.from->weights.size()),
+          .other = one.from->other};
+  }
+  const auto send = [stream](const DeviceBuffer& to, const auto& from) {
+    CUDA_CHECK(cudaMemcpyAsync(to.as<void>(), from.data(), from.size() * sizeof(from[0]),
+                               cudaMemcpyHostToDevice, stream));
+  };
+  send(token_weights_, weights);
+  send(weight_tokens_, tokens);
+  send(weights_, table);
+  CUDA_CHECK(cudaStreamSynchronize(stream));  // what was sent ends here
   return {};
 }
 
-void DeviceTaps::sum(const Role& role, InputRows rows, cudaStream_t stream) const {
+/// `pass_row`: of each assignment; nullptr: the assignment itself.
+void DeviceTaps::sum(const Role& role, InputRows rows, const int32_t* pass_row,
+                     cudaStream_t stream) const {
   rows.inputs = static_cast<int32_t>(role.wanted.size());
-  const SumScratch scratch{.row_amax = row_amax_.as<float>(), .row = row_.as<int32_t>()};
+  SumScratch scratch{.row_amax = row_amax_.as<float>(), .row = row_.as<int32_t>()};
   CUDA_CHECK(see_rows(rows, scratch, seen_.as<SeenRows>() + role.first, stream));
   if (role.kind == SecondMoment::none) return;
+  if (role.weighed) {
+    const WeighedRows to{.weights = weights_.as<DeviceTokenWeights>() + role.first,
+                         .pass_row = pass_row,
+                         .first_token = first_token_,
+                         .x = weighed_x_.as<uint16_t>(),
+                         .row = weighed_row_.as<int32_t>()};
+    CUDA_CHECK(weigh_rows(rows, scratch, to, stream));
+    rows.packed_x = to.x;
+    rows.x_stride = weighed_stride(rows.cols);
+    scratch.row = to.row;
+  }
   CUDA_CHECK(
       add_moments(rows, scratch, kind_of(role.kind), pointers_.as<double*>() + role.first, stream));
 }
 
 void DeviceTaps::add(TapRole which, const Input& input, cudaStream_t stream) const {
-  const Role& one = role(which);
-  if (one.wanted.empty() || one.wanted.front() == nullptr) return;
-  sum(one, rows_of(input, one.cols), stream);
+  for (const Role& one : linears(which))
+    if (!one.wanted.empty() && one.wanted.front() != nullptr)
+      sum(one, rows_of(input, one.cols), nullptr, stream);
 }
 
 void DeviceTaps::add_experts(const Input& in, const Input& down, const Routed& routed,
@@ -145,23 +229,25 @@ void DeviceTaps::add_experts(const Input& in, const Input& down, const Routed& r
   const auto asked = [](const Role& one) {
     return std::ranges::any_of(one.wanted, [](const auto* wanted) { return wanted != nullptr; });
   };
-  const Role& in_role = role(TapRole::expert_in);
-  const Role& down_role = role(TapRole::expert_down);
-  if (!asked(in_role) && !asked(down_role)) return;
+  const auto in_roles = linears(TapRole::expert_in), down_roles = linears(TapRole::expert_down);
+  if (std::ranges::none_of(in_roles, asked) && std::ranges::none_of(down_roles, asked)) return;
   const auto tiles = static_cast<int32_t>(route_tiles_max(routed.assignments, experts_));
   CUDA_CHECK(expert_segments(routed.tiles, routed.tile_count, tiles, experts_,
                              segments_.as<Segment>(), stream));
-  if (asked(in_role)) {
-    InputRows rows = rows_of(in, in_role.cols);
+  for (const Role& role : in_roles) {
+    if (!asked(role)) continue;
+    InputRows rows = rows_of(in, role.cols);
     rows.gather = routed.token;
     rows.segments = segments_.as<Segment>();
     rows.assignments = routed.assignments;
-    sum(in_role, rows, stream);
+    sum(role, rows, routed.token, stream);
   }
-  if (!asked(down_role)) return;
-  InputRows rows = rows_of(down, down_role.cols);
-  rows.segments = segments_.as<Segment>();
-  sum(down_role, rows, stream);
+  for (const Role& role : down_roles) {
+    if (!asked(role)) continue;
+    InputRows rows = rows_of(down, role.cols);
+    rows.segments = segments_.as<Segment>();
+    sum(role, rows, routed.token, stream);
+  }
 }
 
 /// The sums of a role's inputs, which begin at `from`.

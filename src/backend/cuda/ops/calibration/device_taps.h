@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/cuda/ops/calibration/input_sums.h"
@@ -24,16 +26,23 @@ enum class TapRole : uint8_t {
   expert_down,  // down of the experts
 };
 inline constexpr size_t kTapRoles = 6;
+/// The linears of one input, when each has sums of its own: at most q, k and v, or qkv, z, b and a.
+inline constexpr size_t kRoleLinears = 4;
 
 class DeviceTaps {
  public:
   /// Scratch for passes of so many rows on `device`, which must outlive this. Errors: no_memory.
-  Result<void> reserve(DeviceContext& device, const ModelConfig& config, int64_t rows);
+  enum class Tokens : uint8_t { alike, weighed };
+  Result<void> reserve(DeviceContext& device, const ModelConfig& config, int64_t rows,
+                       Tokens tokens);
   /// Begins to sum the inputs of `layer`'s linears that `taps` names, from zero.
   /// Errors: no_memory.
   Result<void> begin(const LayerSources& layer, Taps& taps, cudaStream_t stream);
   /// This shows the input of the head alone.
   Result<void> begin(InputStatistics& head, cudaStream_t stream);
+
+  /// The token of row 0 of the passes that follow.
+  void begin_pass(int64_t first_token) { first_token_ = first_token; }
 
   /// The input that a block passes on: `rows` rows of packed x.
   struct Input {
@@ -56,28 +65,36 @@ class DeviceTaps {
   void fetch(cudaStream_t stream);
 
  private:
-  /// A role has one input, or one for each expert.
+  /// A linear of a role has one input, or one for each expert.
   struct Role {
     std::vector<InputStatistics*> wanted;  // nullptr: nobody asked
     int32_t cols = 0;
     SecondMoment kind = SecondMoment::none;
-    int64_t first = 0;  // index of its first entry in seen_ and pointers_
+    int64_t first = 0;  // index of its first entry in seen_, pointers_ and weights_
+    bool weighed = false;
   };
-  Role& role(TapRole which) { return roles_[static_cast<size_t>(which)]; }
-  const Role& role(TapRole which) const { return roles_[static_cast<size_t>(which)]; }
-  void want(TapRole which, Taps& taps, const LinearSource& linear);
+  std::span<const Role> linears(TapRole which) const {
+    return std::span(roles_).subspan(static_cast<size_t>(which) * kRoleLinears, kRoleLinears);
+  }
+  void want(TapRole which, Taps& taps, std::initializer_list<const LinearSource*> linears);
+  void want(Role& to, Taps& taps, const LinearSource& linear);
   Result<void> place(cudaStream_t stream);
-  void sum(const Role& role, InputRows rows, cudaStream_t stream) const;
+  Result<void> place_weights(cudaStream_t stream);
+  void sum(const Role& role, InputRows rows, const int32_t* pass_row, cudaStream_t stream) const;
   Result<void> find_room(int64_t bytes);
   void fetch_sums(const Role& role, const double*& from, cudaStream_t stream);
 
   DeviceContext* device_ = nullptr;
-  std::array<Role, kTapRoles> roles_;
+  std::array<Role, kTapRoles * kRoleLinears> roles_;
   int32_t experts_ = 0;
+  int64_t first_token_ = 0;
   DeviceBuffer row_amax_, row_, segments_;
-  DeviceBuffer seen_;      // SeenRows [inputs of all roles]
-  DeviceBuffer pointers_;  // double* [the same]
-  DeviceBuffer squares_;   // F64 [inputs of a role, its columns]
+  DeviceBuffer weighed_x_, weighed_row_;        // of one input, or of all experts'
+  DeviceBuffer weights_;                        // DeviceTokenWeights [inputs of all roles]
+  DeviceBuffer token_weights_, weight_tokens_;  // what those point to
+  DeviceBuffer seen_;                           // SeenRows [inputs of all roles]
+  DeviceBuffer pointers_;                       // double* [the same]
+  DeviceBuffer squares_;                        // F64 [inputs of a role, its columns]
   // F64; taps may hold the memory of one while the other is summed up.
   std::shared_ptr<DeviceBuffer> moments_ = nullptr, other_moments_ = nullptr;
 };

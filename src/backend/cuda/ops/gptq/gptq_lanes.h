@@ -10,7 +10,7 @@
 #include "backend/cuda/ops/gptq/gptq.h"
 #include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/runtime/device_memory.h"
-#include "model/gptq_device.h"
+#include "model/devices/gptq_device.h"
 
 namespace nibble::cuda {
 

@@ -1,0 +1,297 @@
+// Memory, passes and the head; a layer is gradient_layer.h.
+#include "backend/cuda/gradient/gradient_sweep.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "backend/cuda/gradient/gradient_layer.h"
+#include "backend/cuda/layer_loader.h"
+#include "backend/cuda/ops/calibration/input_sums.h"
+#include "backend/cuda/runtime/device_context.h"
+#include "model/config/rope.h"
+#include "model/weights/synthetic_weights.h"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int64_t kPassRowChoices[] = {4096, 1024, 256};  // the most the card has room for
+constexpr int64_t kPassSamples = 128;
+constexpr int64_t kLogitBytes = int64_t{512} << 20;  // of the rows whose logits are in memory
+constexpr std::string_view kWhat = "the backward sweep";
+
+class CudaGradientSweep final : public GradientDevice {
+ public:
+  explicit CudaGradientSweep(const GradientSweepRequest& request)
+      : weights_(request.weights),
+        config_(request.config),
+        launcher_(request.launcher),
+        needs_(request.needs),
+        loader_(request.weights, request.config) {
+    loader_.use(launcher_, 1);
+  }
+  /// Takes the memory of the card.
+  Result<void> reserve(int64_t layer_bytes, int64_t free_bytes);
+
+  std::string description() const override;
+  int64_t group_rows() const override { return group_rows_; }
+  PassLimits pass_limits() const override { return limits_; }
+  Result<void> begin(std::span<const uint16_t> hidden) override;
+  Result<void> open(int layer, int next) override;
+  void forward(const GradientPass& pass) override;
+  void head(const GradientPass& pass, int draw, std::span<const double> random,
+            const SquaresSeen& seen) override;
+  void backward(const GradientPass& pass, int draw, const SquaresSeen& seen) override;
+
+ private:
+  int64_t row_bytes() const {
+    return int64_t{config_.hidden} * (config_.layer_count() + 1 + needs_.draws) *
+           int64_t{sizeof(float)};
+  }
+  int64_t head_bytes() const {
+    return weights_.head().rows * padded_columns(weights_.head().cols) * 2 +
+           std::min(kLogitBytes, needs_.rows * weights_.head().rows * int64_t{sizeof(float)});
+  }
+  Result<void> upload_rope();
+  Result<void> open_head();
+  /// Tells the card where samples are.
+  GradientRows place(const GradientPass& pass);
+  float* state(int layer, int64_t row) const {
+    return streams_.as<float>() + (layer * group_rows_ + row) * config_.hidden;
+  }
+  float* gradient(int draw, int64_t row) const {
+    return state(config_.layer_count() + 1 + draw, row);
+  }
+  void head_rows(const float* h, float* dh, std::span<const int32_t> ids);
+
+  const Weights& weights_;
+  const ModelConfig& config_;
+  Launcher launcher_;
+  GradientNeeds needs_;
+  LayerLoader loader_;
+  int64_t group_rows_ = 0;
+  PassLimits limits_;
+  DeviceBuffer arena_, streams_, rope_memory_, sample_of_row_, samples_, logits_;
+  GradientBuffers buffers_ = {};
+  std::unique_ptr<GradientLayer> layer_;
+  WeightStore head_store_;
+  int open_ = -1;
+  SquaresLog squares_;
+  std::vector<SampleOfRow> host_rows_;
+  std::vector<DeltaSample> host_samples_;
+};
+
+Result<void> CudaGradientSweep::upload_rope() {
+  const RopeTable table = make_rope_table(config_.attention.rope);
+  const auto pairs = static_cast<size_t>(table.pairs());
+  const auto places = static_cast<size_t>(needs_.longest);
+  std::vector<float> angles(2 * places * pairs);
+  for (size_t t = 0; t < places; ++t) {
+    const auto position = static_cast<int32_t>(t);
+    rope_angles(table, {position, position, position}, std::span(angles).subspan(t * pairs, pairs),
+                std::span(angles).subspan((places + t) * pairs, pairs));
+  }
+  const auto bytes = static_cast<int64_t>(angles.size() * sizeof(float));
+  rope_memory_ = TRY(DeviceBuffer::allocate(*launcher_.device, bytes, kWhat));
+  copy_to_device(rope_memory_.as<void>(), angles.data(), bytes);
+  const GradientRope rope{.cos = rope_memory_.as<float>(),
+                          .sin = rope_memory_.as<float>() + places * pairs,
+                          .pairs = static_cast<int32_t>(pairs)};
+  layer_ = std::make_unique<GradientLayer>(config_, buffers_, rope, launcher_.stream);
+  return {};
+}
+
+Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes) {
+  const int64_t weights = std::max(2 * layer_bytes, head_bytes());
+  int64_t arena = 0, left = 0;
+  for (const int64_t choice : kPassRowChoices) {
+    limits_ = {.rows = std::max(std::min(choice, needs_.rows), needs_.longest),
+               .sequences = kPassSamples};
+    arena = GradientBuffers::cut(config_, limits_, nullptr, buffers_);
+    left = free_bytes - weights - arena;
+    group_rows_ = std::min(left / row_bytes(), needs_.rows);
+    if (group_rows_ >= std::max(limits_.rows, needs_.longest)) break;
+  }
+  if (group_rows_ < needs_.longest)
+    return make_error(
+        ErrorCode::no_memory,
+        {.what = "memory of the card for weights of tokens",
+         .expected = concat(weights + arena + needs_.longest * row_bytes(), " bytes: weights ",
+                            weights, ", a pass of ", limits_.rows, " tokens ", arena,
+                            ", streams of the longest sample ", needs_.longest * row_bytes()),
+         .found = concat(std::max<int64_t>(free_bytes, 0)),
+         .advice = "use shorter samples (--calib-length), or --backend cpu"});
+  arena_ = TRY(DeviceBuffer::allocate(*launcher_.device, arena, kWhat));
+  GradientBuffers::cut(config_, limits_, arena_.as<std::byte>(), buffers_);
+  streams_ = TRY(DeviceBuffer::allocate(*launcher_.device, group_rows_ * row_bytes(), kWhat));
+  sample_of_row_ = TRY(DeviceBuffer::allocate(*launcher_.device,
+                                              limits_.rows * int64_t{sizeof(SampleOfRow)}, kWhat));
+  samples_ = TRY(DeviceBuffer::allocate(*launcher_.device,
+                                        kPassSamples * int64_t{sizeof(DeltaSample)}, kWhat));
+  return upload_rope();
+}
+
+std::string CudaGradientSweep::description() const {
+  return concat("weights of tokens there, passes of ", limits_.rows, " of ", group_rows_,
+                " tokens, ", (arena_.bytes() + streams_.bytes()) >> 20, " MiB");
+}
+
+Result<void> CudaGradientSweep::begin(std::span<const uint16_t> hidden) {
+  const auto count = static_cast<int64_t>(hidden.size());
+  CHECK(count <= group_rows_ * config_.hidden, count / config_.hidden, " rows of ", group_rows_);
+  // The stream after the last layer is not there yet: it lends its memory.
+  auto* staged = reinterpret_cast<uint16_t*>(state(config_.layer_count(), 0));
+  copy_to_device(staged, hidden.data(), count * int64_t{sizeof(uint16_t)});
+  CUDA_CHECK(widen_rows(staged, count, state(0, 0), launcher_.stream));
+  return {};
+}
+
+Result<void> CudaGradientSweep::open_head() {
+  loader_.close();
+  ModelConfig config = config_;
+  config.layers.clear();
+  Launcher reading = launcher_;
+  reading.stream = launcher_.device->copy_stream();
+  head_store_ = TRY(WeightStore::load(
+      Weights::made_up(weights_.tensors(),
+                       {.head = weights_.head(), .final_norm = weights_.final_norm()}),
+      config, reading));
+  const int64_t row = weights_.head().rows * int64_t{sizeof(float)};
+  const int64_t rows = std::clamp<int64_t>(kLogitBytes / row, 1, limits_.rows);
+  logits_ = TRY(DeviceBuffer::allocate(*launcher_.device, rows * row, kWhat));
+  return {};
+}
+
+Result<void> CudaGradientSweep::open(int layer, int next) {
+  if (open_ == config_.layer_count()) {
+    head_store_ = WeightStore();
+    logits_ = DeviceBuffer();
+  }
+  open_ = layer;
+  if (layer == config_.layer_count()) return open_head();
+  TRY(loader_.open(layer, next));
+  layer_->open(loader_.store().layers.front(), weights_.layers()[static_cast<size_t>(layer)]);
+  return {};
+}
+
+GradientRows CudaGradientSweep::place(const GradientPass& pass) {
+  host_rows_.clear();
+  host_samples_.clear();
+  int32_t chunk = 0;
+  for (const SampleRows& sample : pass.samples) {
+    const auto begin = static_cast<int32_t>(sample.begin);
+    const auto count = static_cast<int32_t>(sample.count);
+    host_samples_.push_back({.begin = begin, .count = count, .chunk = chunk});
+    host_rows_.resize(host_rows_.size() + static_cast<size_t>(count),
+                      {.begin = begin, .end = begin + count});
+    chunk += (count + kGradientChunk - 1) / kGradientChunk;
+  }
+  CHECK(pass.rows() <= limits_.rows && std::ssize(host_samples_) <= limits_.sequences, "a pass of ",
+        pass.rows(), " rows, ", host_samples_.size(), " samples");
+  const auto send = [&](const DeviceBuffer& to, const auto& from) {
+    CUDA_CHECK(cudaMemcpyAsync(to.as<void>(), from.data(), from.size() * sizeof(from[0]),
+                               cudaMemcpyHostToDevice, launcher_.stream));
+  };
+  send(sample_of_row_, host_rows_);
+  send(samples_, host_samples_);
+  return {.rows = static_cast<int32_t>(pass.rows()),
+          .sample_of_row = sample_of_row_.as<SampleOfRow>(),
+          .samples = samples_.as<DeltaSample>(),
+          .sample_count = static_cast<int32_t>(host_samples_.size())};
+}
+
+void CudaGradientSweep::forward(const GradientPass& pass) {
+  layer_->forward(place(pass), state(open_, pass.first_row), state(open_ + 1, pass.first_row));
+  CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
+}
+
+void CudaGradientSweep::backward(const GradientPass& pass, int draw, const SquaresSeen& seen) {
+  squares_.begin(buffers_.squares, buffers_.squares_max, launcher_.stream);
+  const GradientRows rows = place(pass);
+  const float* h = state(open_, pass.first_row);
+  layer_->forward(rows, h, buffers_.out);
+  layer_->backward(rows, h, gradient(draw, pass.first_row), squares_);
+  squares_.report(seen);
+}
+
+/// `ids`: rows of the pass that follow one another; h and dh are theirs.
+void CudaGradientSweep::head_rows(const float* h, float* dh, std::span<const int32_t> ids) {
+  const auto rows = static_cast<int32_t>(ids.size());
+  const LinearSource& source = weights_.head();
+  const int64_t hidden = config_.hidden;
+  const GradientNorm norm{.weight = head_store_.final_norm,
+                          .eps = config_.rms_eps,
+                          .rows = rows,
+                          .width = config_.hidden};
+  GradientProduct product{.x = buffers_.x,
+                          .weight = head_store_.head,
+                          .cols = config_.hidden,
+                          .out = logits_.as<float>(),
+                          .rows = rows};
+  CUDA_CHECK(norm_forward(norm, {h, hidden, 0}, {buffers_.x, hidden, 0}, launcher_.stream));
+  CUDA_CHECK(gradient_forward(product, launcher_.stream));
+  CUDA_CHECK(label_gradient(logits_.as<float>(), buffers_.random + ids.front(), rows,
+                            static_cast<int32_t>(source.rows), launcher_.stream));
+  squares_.note({.linear = &source,
+                 .inputs = squares_.lengths(buffers_.x, nullptr, rows, hidden),
+                 .gradients = squares_.lengths(logits_.as<float>(), nullptr, rows, source.rows),
+                 .count = rows,
+                 .rows = ids});
+  product.x = logits_.as<float>();
+  product.out = buffers_.dx;
+  CUDA_CHECK(gradient_backward(product, ProductResult::stored, launcher_.stream));
+  CUDA_CHECK(
+      cudaMemsetAsync(dh, 0, static_cast<size_t>(rows * hidden) * sizeof(float), launcher_.stream));
+  CUDA_CHECK(norm_backward(norm, {h, hidden, 0}, {buffers_.dx, hidden, 0}, {dh, hidden, 0},
+                           launcher_.stream));
+}
+
+void CudaGradientSweep::head(const GradientPass& pass, int draw, std::span<const double> random,
+                             const SquaresSeen& seen) {
+  CHECK(std::ssize(random) == pass.rows(), random.size(), " numbers for ", pass.rows(), " rows");
+  squares_.begin(buffers_.squares, buffers_.squares_max, launcher_.stream);
+  CUDA_CHECK(cudaMemcpyAsync(buffers_.random, random.data(), random.size_bytes(),
+                             cudaMemcpyHostToDevice, launcher_.stream));
+  const int64_t most = logits_.bytes() / (weights_.head().rows * int64_t{sizeof(float)});
+  std::vector<int32_t> ids(static_cast<size_t>(pass.rows()));
+  std::iota(ids.begin(), ids.end(), 0);
+  for (int64_t first = 0; first < pass.rows(); first += most) {
+    const int64_t row = pass.first_row + first, count = std::min(most, pass.rows() - first);
+    head_rows(state(config_.layer_count(), row), gradient(draw, row),
+              std::span<const int32_t>(ids).subspan(static_cast<size_t>(first),
+                                                    static_cast<size_t>(count)));
+  }
+  squares_.report(seen);
+}
+
+Result<void> refuse_unsupported(const Weights& weights, const ModelConfig& config) {
+  const AttentionConfig& a = config.attention;
+  const DeltaNetConfig& d = config.delta_net;
+  const bool heads = a.head_dim <= kGradientHeadMax &&
+                     a.q_heads / std::max(1, a.kv_heads) <= kQueryGroupMax && d.k_dim <= 128 &&
+                     d.v_dim <= 128;
+  const auto is_bf16 = [&](const LinearSource& linear) {
+    return linear.scheme.weights == WeightFormat::plain &&
+           weights.values_of(linear).entry->dtype == DType::bf16;
+  };
+  const bool plain =
+      is_bf16(weights.head()) && std::ranges::all_of(weights.layers(), [&](const auto& layer) {
+        return is_bf16(layer.attention.o.present() ? layer.attention.o : layer.delta_net.out);
+      });
+  if (heads && plain && (!config.moe || config.moe->top_k <= 32)) return {};
+  return make_error(ErrorCode::unsupported,
+                    {.what = "weights of tokens on the backend cuda",
+                     .expected = "a BF16 model with heads that its kernels hold",
+                     .found = "another",
+                     .advice = "calibrate with --backend cpu"});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GradientDevice>> make_gradient_sweep(const GradientSweepRequest& request) {
+  TRY(refuse_unsupported(request.weights, request.config));
+  auto sweep = std::make_unique<CudaGradientSweep>(request);
+  TRY(sweep->reserve(request.layer_bytes, request.free_bytes));
+  return std::unique_ptr<GradientDevice>(std::move(sweep));
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,43 @@
+// One copy brings all of a pass to the host.
+#include "backend/cuda/gradient/squares_log.h"
+
+#include "backend/cuda/ops/gradient/gradient_rows.h"
+#include "backend/cuda/runtime/device_memory.h"
+
+namespace nibble::cuda {
+
+void SquaresLog::begin(double* memory, int64_t most, cudaStream_t stream) {
+  memory_ = memory;
+  most_ = most;
+  used_ = 0;
+  stream_ = stream;
+  noted_.clear();
+}
+
+int64_t SquaresLog::lengths(const float* x, const int32_t* gather, int32_t rows, int64_t width) {
+  const int64_t place = used_;
+  used_ += rows;
+  CHECK(used_ <= most_, "squared lengths ", used_, " of ", most_);
+  CUDA_CHECK(
+      squared_lengths(x, gather, rows, static_cast<int32_t>(width), memory_ + place, stream_));
+  return place;
+}
+
+void SquaresLog::report(const SquaresSeen& seen) {
+  values_.resize(static_cast<size_t>(used_));
+  CUDA_CHECK(cudaMemcpyAsync(values_.data(), memory_, values_.size() * sizeof(double),
+                             cudaMemcpyDeviceToHost, stream_));
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
+  const auto part = [&](int64_t place, int64_t count) {
+    return std::span<const double>(values_).subspan(static_cast<size_t>(place),
+                                                    static_cast<size_t>(count));
+  };
+  for (const Noted& one : noted_)
+    if (one.count > 0)
+      seen({.linear = *one.linear,
+            .rows = one.rows,
+            .inputs = part(one.inputs, one.count),
+            .gradients = part(one.gradients, one.count)});
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,40 @@
+// SquaresLog: the squared lengths that a pass makes for its linears, until it tells of them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/devices/gradient_device.h"
+
+namespace nibble::cuda {
+
+class SquaresLog {
+ public:
+  /// Nothing noted; `memory` [most] is of the card.
+  void begin(double* memory, int64_t most, cudaStream_t stream);
+  /// Computes those of `rows` rows, and returns their place.
+  int64_t lengths(const float* x, const int32_t* gather, int32_t rows, int64_t width);
+  /// Rows of a linear; `rows` as in LinearSquares, alive until report().
+  struct Noted {
+    const LinearSource* linear = nullptr;
+    int64_t inputs = 0;  // places
+    int64_t gradients = 0;
+    int64_t count = 0;
+    std::span<const int32_t> rows = {};
+  };
+  void note(const Noted& noted) { noted_.push_back(noted); }
+  /// Waits for the stream, then shows all that was noted.
+  void report(const SquaresSeen& seen);
+
+ private:
+  double* memory_ = nullptr;
+  int64_t most_ = 0, used_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::vector<Noted> noted_;
+  std::vector<double> values_;
+};
+
+}  // namespace nibble::cuda
