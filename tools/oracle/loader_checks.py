@@ -1,7 +1,8 @@
 """The folders that vllm_loads.py and sglang_loads.py load, and the checks of what was loaded.
 
-run(engine, NIBBLE, MODEL) quantizes MODEL by every recipe in every dialect that can say it, and
-writes a random-weight checkpoint of its shape in every layout of `nibble synth`. The engine builds
+run(engine, NIBBLE, MODEL) quantizes MODEL by every recipe in every dialect that can say it, writes
+a random-weight checkpoint of its shape in every layout of `nibble synth`, and quantizes its dense
+sibling. The engine builds
 the text model, the vision tower and the MTP draft model of each folder and loads the weights. Every
 parameter must hold the bytes of the file's tensors, none may be left uninitialised, and every
 tensor must be used. Prints what each module resolves to, then 'N passed, N failed'.
@@ -9,6 +10,7 @@ tensor must be used. Prints what each module resolves to, then 'N passed, N fail
 
 import collections
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -236,21 +238,39 @@ def made(command):
     assert result.returncode == 0, result.stderr[-2000:]
 
 
+def write_dense_config(mixture, file):
+    """The config of a model like this one, but with one MLP in each layer."""
+    config = json.loads(mixture.read_text())
+    config |= {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5"}
+    text = {key: value for key, value in config["text_config"].items() if "expert" not in key}
+    config["text_config"] = text | {"model_type": "qwen3_5_text", "intermediate_size": 512}
+    file.write_text(json.dumps(config))
+
+
 def run(engine, nibble, model):
     results = Results()
+    config = pathlib.Path(model) / "config.json"
+
+    def quantized(source, folder, way, dialect):
+        made([nibble, "quantize", source, folder, *way, "--format", dialect, "--no-progress"])
+
     with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
         for recipe, dialects in RECIPES.items():
             for dialect in dialects:
-                folder = pathlib.Path(work) / f"{recipe}-{dialect}"
-                made([nibble, "quantize", model, folder, *recipe_words(folder, recipe), "--format",
-                      dialect, "--no-progress"])
+                folder = work / f"{recipe}-{dialect}"
+                quantized(model, folder, recipe_words(folder, recipe), dialect)
                 if folder.name in engine.refused:
                     check_refused(results, engine, folder, engine.refused[folder.name])
                 else:
                     check_folder(results, engine, folder)
         for layout in LAYOUTS:
-            folder = pathlib.Path(work) / f"synth-{layout}"
-            made([nibble, "synth", pathlib.Path(model) / "config.json", folder, "--layout", layout])
-            check_folder(results, engine, folder)
+            made([nibble, "synth", config, work / f"synth-{layout}", "--layout", layout])
+            check_folder(results, engine, work / f"synth-{layout}")
+        write_dense_config(config, work / "dense.json")
+        made([nibble, "synth", work / "dense.json", work / "dense", "--layout", "bf16"])
+        for dialect in DIALECTS:
+            quantized(work / "dense", work / f"dense-{dialect}", [], dialect)
+            check_folder(results, engine, work / f"dense-{dialect}")
     print(f"{results.passed} passed, {results.failed} failed")
     return 1 if results.failed else 0
