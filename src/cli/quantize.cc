@@ -91,12 +91,12 @@ int64_t free_bytes(std::filesystem::path output) {
   return failure ? 0 : static_cast<int64_t>(space.available);
 }
 
-std::string estimate(const Request& request, const QuantPlan& plan) {
+std::string estimate(const Request& request, const QuantPlan& plan, const GptqDevice* device) {
   return concat("recipe ", request.recipe.name, " (", recipe_status_name(request.recipe.status),
                 "), format ", dialect_name(plan.dialect), ": reads ", megabytes(plan.bytes_in),
                 ", writes ", megabytes(plan.bytes_out), " (disk has ",
                 megabytes(free_bytes(request.output)), " free), memory at most ",
-                megabytes(quantize_memory_bytes(plan, request.options)), ", ",
+                megabytes(quantize_memory_bytes(plan, request.options, device)), ", ",
                 request.options.threads, request.options.threads == 1 ? " thread\n" : " threads\n");
 }
 
@@ -156,17 +156,19 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
   TRY(allocate(arguments, checkpoint, request, terminal));
   const QuantPlan plan = TRY(plan_quantization(checkpoint, request.recipe, request.dialect));
-  CalibrationNeeds needs{.algorithm = request.options.algorithm,
-                         .second_moments = request.recipe.second_moments,
-                         .threads = request.options.threads};
+  const CalibrationNeeds needs{.algorithm = request.options.algorithm,
+                               .second_moments = request.recipe.second_moments,
+                               .threads = request.options.threads};
+  const auto calibration = TRY(prepare_calibration(arguments, checkpoint, plan, needs));
+  const GptqDevice* device = calibration == nullptr ? nullptr : calibration->gptq_device();
+  int64_t rest = 0;  // for the calibration; 0: no limit
   if (const int64_t limit = request.memory_limit; limit > 0) {
     // With data, half of the memory is for the calibration.
-    TRY(fit_memory(plan, arguments.given("calib") ? limit / 2 : limit, request.options));
-    needs.memory_bytes_max =
-        std::max<int64_t>(1, limit - quantize_memory_bytes(plan, request.options));
+    TRY(fit_memory(plan, calibration == nullptr ? limit : limit / 2, device, request.options));
+    rest = std::max<int64_t>(1, limit - quantize_memory_bytes(plan, request.options, device));
   }
-  const auto calibration = TRY(prepare_calibration(arguments, checkpoint, plan, needs));
-  terminal.err(estimate(request, plan));
+  if (calibration != nullptr) TRY(calibration->start(checkpoint, rest));
+  terminal.err(estimate(request, plan, device));
   if (calibration != nullptr) {
     terminal.err(calibration->text());
     request.options.calibration = &*calibration->run;

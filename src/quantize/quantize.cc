@@ -314,40 +314,47 @@ bool worth_going_on(ErrorCode code) {
          code == ErrorCode::no_memory || code == ErrorCode::invalid_argument;
 }
 
-/// gptq's moment in doubles and its factor in floats, of the widest linear.
-int64_t factor_bytes(const QuantPlan& plan, const QuantizeOptions& options) {
+/// gptq's moment in doubles and its factor in floats, of the widest linear that the CPU rounds.
+int64_t factor_bytes(const QuantPlan& plan, const QuantizeOptions& options,
+                     const GptqDevice* device) {
   if (options.algorithm != RoundAlgorithm::gptq) return 0;
   int64_t cols = 0;
   for (const FusedGroup& group : plan.rounded)
-    for (const PlannedLinear& linear : group.linears)
-      if (!is_embedding(linear.source.module)) cols = std::max(cols, linear.source.cols);
+    for (const PlannedLinear& linear : group.linears) {
+      const bool elsewhere = device != nullptr && device->takes(linear.source.cols);
+      if (!elsewhere && !is_embedding(linear.source.module))
+        cols = std::max(cols, linear.source.cols);
+    }
   return cols * cols * static_cast<int64_t>(sizeof(double) + sizeof(float));
 }
 
 }  // namespace
 
-int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options) {
+int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options,
+                              const GptqDevice* device) {
   CHECK(options.threads > 0, "threads ", options.threads);
   const int64_t largest = std::min(plan.largest_group_bytes(), options.held_bytes_max);
   const int64_t each = std::min(largest, options.held_bytes_max / 8);
   return std::max(largest, options.threads * each) +
-         options.threads * (options.block_bytes + factor_bytes(plan, options)) +
+         options.threads * (options.block_bytes + factor_bytes(plan, options, device)) +
          static_cast<int64_t>(plan.outputs.size()) * kHashBytes + kKeptBytes;
 }
 
-Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOptions& options) {
+Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, const GptqDevice* device,
+                        QuantizeOptions& options) {
   QuantizeOptions fitted = options;
-  while (quantize_memory_bytes(plan, fitted) > limit_bytes) {
+  while (quantize_memory_bytes(plan, fitted, device) > limit_bytes) {
     if (fitted.held_bytes_max > fitted.block_bytes) {
       fitted.held_bytes_max /= 2;
     } else if (fitted.threads > 1) {
       --fitted.threads;
     } else {
-      return make_error(ErrorCode::no_memory,
-                        {.what = "--memory-limit",
-                         .expected = concat("at least ", quantize_memory_bytes(plan, fitted),
-                                            " bytes for this checkpoint"),
-                         .found = concat(limit_bytes)});
+      return make_error(
+          ErrorCode::no_memory,
+          {.what = "--memory-limit",
+           .expected = concat("at least ", quantize_memory_bytes(plan, fitted, device),
+                              " bytes for this checkpoint"),
+           .found = concat(limit_bytes)});
     }
   }
   options = fitted;

@@ -51,11 +51,13 @@ struct QuantizeOptions {
 };
 
 /// The most bytes that a run takes in addition to the program itself. `options.threads` must be set
-/// (CHECK).
-int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options);
+/// (CHECK). `device`: it holds the sums and factors of the linears that it takes.
+int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options,
+                              const GptqDevice* device);
 /// Lowers held_bytes_max, then threads, until the run holds at most `limit_bytes`. Errors:
 /// no_memory with the least that would do.
-Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOptions& options);
+Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, const GptqDevice* device,
+                        QuantizeOptions& options);
 
 /// Writes `output`: shards, index, config.json with the declaration, hf_quant_config.json for
 /// ModelOpt, recipe.yaml, quantize_report.json, quantize_hashes.json and every companion file of

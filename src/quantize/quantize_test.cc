@@ -14,6 +14,7 @@
 #include "model/config/config.h"
 #include "model/config/quant_config.h"
 #include "quantize/recipe/model_linears.h"
+#include "quantize/testing/cpu_gptq_device.h"
 #include "quantize/testing/test_runs.h"
 
 namespace nibble {
@@ -401,21 +402,27 @@ TEST(Quantize, MemoryIsFittedOrRefused) {
       plan_quantization(checkpoint, load_recipe("mixed").value(), Dialect::compressed_tensors)
           .value();
   QuantizeOptions options{.threads = 8};
-  const int64_t before = quantize_memory_bytes(plan, options);
-  ASSERT_TRUE(fit_memory(plan, before, options).ok());
+  const int64_t before = quantize_memory_bytes(plan, options, nullptr);
+  ASSERT_TRUE(fit_memory(plan, before, nullptr, options).ok());
   EXPECT_EQ(options.threads, 8);
-  ASSERT_TRUE(fit_memory(plan, int64_t{90} << 20, options).ok());
-  EXPECT_LE(quantize_memory_bytes(plan, options), int64_t{90} << 20);
+  ASSERT_TRUE(fit_memory(plan, int64_t{90} << 20, nullptr, options).ok());
+  EXPECT_LE(quantize_memory_bytes(plan, options, nullptr), int64_t{90} << 20);
   EXPECT_LT(options.threads, 8);
-  const auto refused = fit_memory(plan, 1 << 20, options);
+  const auto refused = fit_memory(plan, 1 << 20, nullptr, options);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
   int64_t widest = 0;  // each thread of gptq holds a moment of it in doubles, and its factor
   for (const FusedGroup& group : plan.rounded)
     for (const PlannedLinear& linear : group.linears) widest = std::max(widest, linear.source.cols);
   QuantizeOptions searched{.threads = 3}, fed_back{.algorithm = RoundAlgorithm::gptq, .threads = 3};
-  EXPECT_EQ(quantize_memory_bytes(plan, fed_back) - quantize_memory_bytes(plan, searched),
-            3 * 12 * widest * widest);
+  const int64_t without = quantize_memory_bytes(plan, searched, nullptr);
+  EXPECT_EQ(quantize_memory_bytes(plan, fed_back, nullptr) - without, 3 * 12 * widest * widest);
+  const test::CpuGptqDevice all, some(test::kWidth);  // a device keeps its own
+  EXPECT_EQ(quantize_memory_bytes(plan, fed_back, &all), without);
+  ASSERT_GT(widest, test::kWidth);
+  EXPECT_EQ(quantize_memory_bytes(plan, fed_back, &some) - without, 3 * 12 * widest * widest);
+  ASSERT_TRUE(fit_memory(plan, without, &all, fed_back).ok());
+  EXPECT_EQ(fed_back.threads, 3);
 }
 
 struct Refusal {

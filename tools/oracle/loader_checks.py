@@ -1,7 +1,8 @@
 """The folders that vllm_loads.py and sglang_loads.py load, and the checks of what was loaded.
 
-run(engine, NIBBLE, MODEL) quantizes MODEL by every recipe in every dialect that can say it, and
-writes a random-weight checkpoint of its shape in every layout of `nibble synth`. The engine builds
+run(engine, NIBBLE, MODEL) quantizes MODEL by every recipe in every dialect that can say it, writes
+a random-weight checkpoint of its shape in every layout of `nibble synth`, and quantizes its dense
+sibling. The engine builds
 the text model, the vision tower and the MTP draft model of each folder and loads the weights. Every
 parameter must hold the bytes of the file's tensors, none may be left uninitialised, and every
 tensor must be used. Prints what each module resolves to, then 'N passed, N failed'.
@@ -9,6 +10,7 @@ tensor must be used. Prints what each module resolves to, then 'N passed, N fail
 
 import collections
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -30,7 +32,7 @@ FUSED = {
 }
 DIALECTS = ("compressed-tensors", "modelopt")
 RECIPES = {"mixed": DIALECTS, "w4a16": DIALECTS, "w4a4": DIALECTS, "experts-only": DIALECTS,
-           "fp8": DIALECTS, "mixed-fp8-head": DIALECTS,
+           "fp8": DIALECTS, "mixed-fp8-head": DIALECTS, "mixed-mtp": DIALECTS,
            # Formats chosen under a budget, which differ within and between layers. With the larger
            # one some layers keep their experts, the first among them.
            "allocated-16MB": DIALECTS, "allocated-26MB": DIALECTS,
@@ -39,10 +41,13 @@ LAYOUTS = ("mixed", "nvfp4", "w4a4", "fp8", "bf16")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALIBRATION = ["--calib", ROOT / "pebble" / "tasks" / "prose.jsonl", "--calib-samples", "12",
                "--calib-length", "128", "--backend", "cpu"]
-# The recipe `mixed` with the head that --target-bytes may choose: FP8, a scale for each row.
+# The recipe `mixed` with the head that --target-bytes may choose, FP8 with a scale for each row, or
+# with the layer that drafts in NVFP4.
 MIXED = ROOT / "recipes" / "mixed.yaml"
 NVFP4_HEAD = "  - match: lm_head\n    weights: nvfp4\n"
 FP8_HEAD = "  - match: lm_head\n    weights: fp8\n    input_scale: 1\n"
+NVFP4_MTP = ("  - match: 're:mtp\\.layers\\.\\d+\\.(self_attn\\.[qkvo]_proj|mlp\\."
+             "(experts\\.\\d+\\.|shared_expert\\.)?(gate|up|down)_proj)$'\n    weights: nvfp4\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,12 +227,14 @@ def check_refused(results, engine, folder, words):
 def recipe_words(folder, recipe):
     if recipe.startswith("allocated-"):
         return ["--target-bytes", recipe.removeprefix("allocated-"), *CALIBRATION]
-    if recipe != "mixed-fp8-head":
+    edited = {"mixed-fp8-head": lambda text: text.replace(NVFP4_HEAD, FP8_HEAD),
+              "mixed-mtp": lambda text: text + NVFP4_MTP}
+    if recipe not in edited:
         return ["--recipe", recipe]
     text = MIXED.read_text()
     assert NVFP4_HEAD in text, f"{MIXED}: expected {NVFP4_HEAD!r}"
     file = folder.with_suffix(".yaml")
-    file.write_text(text.replace(NVFP4_HEAD, FP8_HEAD))
+    file.write_text(edited[recipe](text))
     return ["--recipe", file]
 
 
@@ -236,21 +243,39 @@ def made(command):
     assert result.returncode == 0, result.stderr[-2000:]
 
 
+def write_dense_config(mixture, file):
+    """The config of a model like this one, but with one MLP in each layer."""
+    config = json.loads(mixture.read_text())
+    config |= {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5"}
+    text = {key: value for key, value in config["text_config"].items() if "expert" not in key}
+    config["text_config"] = text | {"model_type": "qwen3_5_text", "intermediate_size": 512}
+    file.write_text(json.dumps(config))
+
+
 def run(engine, nibble, model):
     results = Results()
+    config = pathlib.Path(model) / "config.json"
+
+    def quantized(source, folder, way, dialect):
+        made([nibble, "quantize", source, folder, *way, "--format", dialect, "--no-progress"])
+
     with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
         for recipe, dialects in RECIPES.items():
             for dialect in dialects:
-                folder = pathlib.Path(work) / f"{recipe}-{dialect}"
-                made([nibble, "quantize", model, folder, *recipe_words(folder, recipe), "--format",
-                      dialect, "--no-progress"])
+                folder = work / f"{recipe}-{dialect}"
+                quantized(model, folder, recipe_words(folder, recipe), dialect)
                 if folder.name in engine.refused:
                     check_refused(results, engine, folder, engine.refused[folder.name])
                 else:
                     check_folder(results, engine, folder)
         for layout in LAYOUTS:
-            folder = pathlib.Path(work) / f"synth-{layout}"
-            made([nibble, "synth", pathlib.Path(model) / "config.json", folder, "--layout", layout])
-            check_folder(results, engine, folder)
+            made([nibble, "synth", config, work / f"synth-{layout}", "--layout", layout])
+            check_folder(results, engine, work / f"synth-{layout}")
+        write_dense_config(config, work / "dense.json")
+        made([nibble, "synth", work / "dense.json", work / "dense", "--layout", "bf16"])
+        for dialect in DIALECTS:
+            quantized(work / "dense", work / f"dense-{dialect}", [], dialect)
+            check_folder(results, engine, work / f"dense-{dialect}")
     print(f"{results.passed} passed, {results.failed} failed")
     return 1 if results.failed else 0

@@ -21,31 +21,14 @@ from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
 from compressed_tensors.quantization.utils import calculate_qparams
 from compressed_tensors.utils.match import match_name
-from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers.utils.quantization_config import CompressedTensorsConfig
+
+from loader_checks import Results, tensors_of
 
 LOGITS_BAR = 1e-3  # rms difference over the standard deviation of the logits
 E4M3 = torch.float8_e4m3fn
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
-
-
-class Results:
-    def __init__(self):
-        self.passed = self.failed = 0
-
-    def check(self, good, text):
-        self.passed += bool(good)
-        self.failed += not good
-        print(("ok    " if good else "FAIL  ") + text, flush=True)
-
-
-def tensors_of(folder):
-    out = {}
-    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
-        with safe_open(path, "pt") as file:
-            out |= {name: file.get_tensor(name) for name in file.keys()}
-    return out
 
 
 def source_weight(source, module):

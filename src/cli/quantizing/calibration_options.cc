@@ -109,6 +109,16 @@ Result<std::shared_ptr<LayerRunner>> make_runner(const std::string& backend,
 
 }  // namespace
 
+const GptqDevice* PreparedCalibration::gptq_device() const {
+  return options.gptq == GptqPlace::runner ? options.runner->gptq_device() : nullptr;
+}
+
+Result<void> PreparedCalibration::start(const Checkpoint& checkpoint, int64_t memory_bytes_max) {
+  options.memory_bytes_max = memory_bytes_max;
+  run.emplace(TRY(Calibration::start(checkpoint, weights, config, data, options)));
+  return {};
+}
+
 std::string PreparedCalibration::hash() const {
   const std::string seen = concat(data.hash(), " ", run->runner().name());
   if (!fisher) return seen;
@@ -163,7 +173,7 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
   prepared->config = TRY(ModelConfig::parse(checkpoint.config()));
   prepared->weights = TRY(Weights::bind(checkpoint, prepared->config));
   prepared->data = TRY(read_calibration_data(arguments, checkpoint, prepared->config));
-  CalibrationOptions options;
+  CalibrationOptions& options = prepared->options;
   prepared->fisher = TRY(read_second_moments(arguments, needs));
   options.fisher = prepared->fisher;
   options.moment = moment_needed(needs.algorithm);
@@ -180,13 +190,10 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
     options.moment_bytes_max =
         std::max(options.moment_bytes_max, options.runner->moment_room_bytes());
   }
-  options.memory_bytes_max = needs.memory_bytes_max;
   options.check = []() -> Result<void> {
     if (!interrupted()) return {};
     return Error{ErrorCode::cancelled, "stopped; the same command goes on where it stopped"};
   };
-  prepared->run.emplace(TRY(Calibration::start(checkpoint, prepared->weights, prepared->config,
-                                               prepared->data, std::move(options))));
   return prepared;
 }
 

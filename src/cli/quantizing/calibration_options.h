@@ -38,7 +38,12 @@ struct PreparedCalibration {
   ModelConfig config;
   Weights weights;
   CalibrationData data;
-  std::optional<Calibration> run;
+  CalibrationOptions options;
+  std::optional<Calibration> run;  // from start() on
+  /// Keeps sums and rounds by GPTQ; nullptr: the CPU is to.
+  const GptqDevice* gptq_device() const;
+  /// 0: no limit. Errors: those of Calibration::start.
+  Result<void> start(const Checkpoint& checkpoint, int64_t memory_bytes_max);
   /// Hash of all that decides what is seen.
   std::string hash() const;
   /// Lines for people: tokens, memory, and what runs it.
@@ -60,11 +65,10 @@ struct CalibrationNeeds {
   RoundAlgorithm algorithm = RoundAlgorithm::search;
   SecondMoments second_moments = SecondMoments::plain;  // unless an option says otherwise
   int threads = 0;
-  int64_t memory_bytes_max = 0;  // 0: no limit
 };
 
-/// nullptr without --calib. Errors: invalid_argument (an algorithm that needs data and gets none,
-/// or options without --calib), those of read_calibration and Calibration::start.
+/// Ready to start; nullptr without --calib. Errors: invalid_argument (an algorithm that needs data
+/// and gets none, or options without --calib), those of read_calibration and of the card.
 Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments& arguments,
                                                                  const Checkpoint& checkpoint,
                                                                  const QuantPlan& plan,

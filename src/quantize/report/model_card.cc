@@ -117,6 +117,7 @@ std::string quality(Declared declared, std::string_view measured) {
 enum class Blocked : uint8_t { nothing, head, table };
 
 constexpr QuantScheme kNvfp4 = {WeightFormat::nvfp4, ActivationFormat::high};
+constexpr QuantScheme kW4a4 = {WeightFormat::nvfp4, ActivationFormat::nvfp4};
 constexpr QuantScheme kFp8 = {WeightFormat::fp8_tensor, ActivationFormat::fp8_tensor};
 
 /// The commands that run a file depend on this.
@@ -124,6 +125,7 @@ struct Contents {
   Dialect dialect = Dialect::compressed_tensors;
   std::set<std::string> schemes = {};  // as scheme_text() has them
   bool weight_only_experts = false;    // NVFP4, with inputs in 16 bits
+  bool nvfp4_experts = false;
   Blocked blocked = Blocked::nothing;
 };
 
@@ -137,6 +139,20 @@ std::string sglang_flags(const Contents& contents) {
                                                                                : "fp4";
   return concat(" --quantization modelopt_", kind,
                 contents.weight_only_experts ? " --moe-runner-backend marlin" : "");
+}
+
+/// Says why not transformers, or nothing. 5.23 was run.
+std::string_view not_transformers(const Contents& contents) {
+  if (contents.dialect == Dialect::modelopt)
+    return "Not transformers (5.23): it does not read ModelOpt files, and fails or takes codes for "
+           "weights.\n";
+  const bool nvfp4 = contents.schemes.contains(scheme_text(kNvfp4)) ||
+                     contents.schemes.contains(scheme_text(kW4a4));
+  if (nvfp4 && contents.schemes.size() > 1)
+    return "Not transformers (5.23): it fails at NVFP4 beside other formats.\n";
+  if (!contents.nvfp4_experts) return "";
+  return "Not transformers (5.23): it drops the global scales of NVFP4 experts, without an "
+         "error.\n";
 }
 
 std::string running(const Contents& contents) {
@@ -160,7 +176,8 @@ std::string running(const Contents& contents) {
       modelopt && contents.weight_only_experts
           ? "Without `--moe-runner-backend marlin` SGLang (0.5.23) rounds the inputs of "
             "experts to 4 bits on Blackwell cards, which this file does not ask for.\n"
-          : "");
+          : "",
+      not_transformers(contents));
 }
 
 std::string limits(LicenceFiles licence, std::string_view base_card) {
@@ -281,11 +298,12 @@ std::string model_card(const ModelCard& card) {
       return row.kind.ends_with(kind) && row.scheme == scheme;
     });
   };
-  const auto declared = stored_as("", scheme_text({WeightFormat::nvfp4, ActivationFormat::nvfp4}))
-                            ? Declared::four_bit_activations
-                            : Declared::higher_activations;
+  const auto declared = stored_as("", scheme_text(kW4a4)) ? Declared::four_bit_activations
+                                                          : Declared::higher_activations;
   Contents contents{.dialect = report.dialect,
                     .weight_only_experts = stored_as("experts.down_proj", scheme_text(kNvfp4))};
+  contents.nvfp4_experts =
+      contents.weight_only_experts || stored_as("experts.down_proj", scheme_text(kW4a4));
   for (const KindReport& row : report.kinds)
     if (row.weights > 0) contents.schemes.insert(row.scheme);
   const QuantScheme table = {WeightFormat::fp8_block, ActivationFormat::high};
@@ -311,8 +329,10 @@ std::string foreign_card(const ForeignCard& card) {
   Contents contents{.dialect = card.dialect};
   for (const SchemeUse& use : scheme_uses(card.declaration)) {
     contents.schemes.insert(scheme_text(use.scheme));
-    contents.weight_only_experts |=
-        use.scheme == kNvfp4 && std::ranges::any_of(use.modules, is_routed_expert);
+    const bool experts = use.scheme.weights == WeightFormat::nvfp4 &&
+                         std::ranges::any_of(use.modules, is_routed_expert);
+    contents.nvfp4_experts |= experts;
+    contents.weight_only_experts |= experts && use.scheme == kNvfp4;
     table += concat("| ", scheme_text(use.scheme), " | ", use.modules.size(), " |\n");
     if (use.scheme.activations == ActivationFormat::nvfp4)
       declared = Declared::four_bit_activations;

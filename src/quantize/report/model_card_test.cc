@@ -67,18 +67,22 @@ TEST(ModelCard, CommandsFitTheDialectAndTheSchemes) {
     Dialect dialect;
     const char* vllm;
     const char* sglang;
+    const char* transformers;
   };
   constexpr Row kRows[] = {
-      {"w4a4", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n"},
-      {"mixed", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n"},
+      {"w4a4", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n", "it drops"},
+      {"mixed", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n", "it fails"},
+      {"fp8", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n", nullptr},
       {"w4a4", Dialect::modelopt, "serve DIR --quantization modelopt\n",
-       "--model-path DIR --quantization modelopt_fp4\n"},
+       "--model-path DIR --quantization modelopt_fp4\n", "it does not read"},
       {"w4a16", Dialect::modelopt, "serve DIR --quantization modelopt\n",
-       "--model-path DIR --quantization modelopt_fp4 --moe-runner-backend marlin\n"},
+       "--model-path DIR --quantization modelopt_fp4 --moe-runner-backend marlin\n",
+       "it does not read"},
       {"fp8", Dialect::modelopt, "serve DIR --quantization modelopt\n",
-       "--model-path DIR --quantization modelopt_fp8\n"},
+       "--model-path DIR --quantization modelopt_fp8\n", "it does not read"},
       {"mixed", Dialect::modelopt, "serve DIR --quantization modelopt\n",
-       "--model-path DIR --quantization modelopt_mixed --moe-runner-backend marlin\n"}};
+       "--model-path DIR --quantization modelopt_mixed --moe-runner-backend marlin\n",
+       "it does not read"}};
   for (const Row& row : kRows) {
     const auto out = folder / concat(row.recipe, dialect_name(row.dialect));
     const test::Asked asked{.recipe = load_recipe(row.recipe).value(), .dialect = row.dialect};
@@ -86,6 +90,9 @@ TEST(ModelCard, CommandsFitTheDialectAndTheSchemes) {
     const std::string card = test::file_text(out / "README.md");
     EXPECT_NE(card.find(concat("vllm ", row.vllm)), std::string::npos) << card;
     EXPECT_NE(card.find(row.sglang), std::string::npos) << card;
+    const size_t why = card.find("Not transformers (5.23): ");
+    EXPECT_EQ(why != std::string::npos, row.transformers != nullptr) << card;
+    if (row.transformers != nullptr) EXPECT_EQ(card.find(row.transformers), why + 25) << card;
   }
 }
 
