@@ -55,6 +55,14 @@ bool has(const std::vector<uint32_t>& bits, int32_t token) {
   return (bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0;
 }
 
+/// Then only a token that is the only one allowed is known to come.
+TEST(ForcedTokens, AreSingleTokensWithoutAnEncoder) {
+  GrammarCompiler compiler(vocabulary);
+  const GrammarSource choice{.kind = GrammarSource::Kind::choice, .choices = {"yes", "no"}};
+  const auto constraint = make_grammar_constraint(compiler.compile(choice).value(), -1);
+  EXPECT_EQ(forced_after(*constraint, ids("y")), ids("es"));
+}
+
 TEST(ForcedTokens, AreTheTextThatMustCome) {
   // White space may come after the quotation mark, the name and what closes it may not.
   EXPECT_EQ(text_of(forced_after(*under(schema(kPerson)), ids("{\""))), "name\"");
