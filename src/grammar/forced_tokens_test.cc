@@ -58,9 +58,12 @@ bool has(const std::vector<uint32_t>& bits, int32_t token) {
 /// Then only a token that is the only one allowed is known to come.
 TEST(ForcedTokens, AreSingleTokensWithoutAnEncoder) {
   GrammarCompiler compiler(vocabulary);
-  const GrammarSource choice{.kind = GrammarSource::Kind::choice, .choices = {"yes", "no"}};
-  const auto constraint = make_grammar_constraint(compiler.compile(choice).value(), -1);
-  EXPECT_EQ(forced_after(*constraint, ids("y")), ids("es"));
+  const auto forced = [&](std::vector<std::string> choices, const Tokens& said) {
+    const GrammarSource source{.kind = GrammarSource::Kind::choice, .choices = std::move(choices)};
+    return forced_after(*make_grammar_constraint(compiler.compile(source).value(), -1), said);
+  };
+  EXPECT_EQ(forced({"yes", "no"}, ids("y")), ids("es"));
+  EXPECT_EQ(forced({"truer", "truest"}, {}), Tokens{});  // "t" or "true"
 }
 
 TEST(ForcedTokens, AreTheTextThatMustCome) {
