@@ -98,6 +98,8 @@ TEST(Corrupt, HeadersAreRefusedByName) {
 constexpr std::string_view kA = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
 constexpr std::string_view kB = R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
 
+constexpr std::string_view kC = R"({"c":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
+
 struct BadFolder {
   const char* name;
   std::vector<std::pair<std::string, std::string>> files;  // beside config.json {}
@@ -111,6 +113,10 @@ std::pair<std::string, std::string> index_file(std::string_view weight_map) {
 std::vector<BadFolder> bad_folders() {
   const std::pair<std::string, std::string> x = {"x.safetensors", safetensors_bytes(kA, 2)};
   const std::pair<std::string, std::string> y = {"y.safetensors", safetensors_bytes(kB, 2)};
+  const std::pair<std::string, std::string> two = {
+      "x.safetensors", safetensors_bytes(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                                         R"("b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
+                                         2)};
   std::string endless(8, '\xFF');
   return {
       {"no_weights", {{"pytorch_model.bin", "PK"}}, "holds no weights"},
@@ -151,11 +157,12 @@ std::vector<BadFolder> bad_folders() {
        {x, y, index_file(R"({"a":"y.safetensors","b":"x.safetensors"})")},
        "about tensor \"a\": expected it in y.safetensors, found it in x.safetensors"},
       {"absent_from_the_index",
-       {{"x.safetensors",
-         safetensors_bytes(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-                           R"("b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
-                           2)},
-        index_file(R"({"a":"x.safetensors"})")},
+       {two, index_file(R"({"a":"x.safetensors"})")},
+       "about tensor \"b\": expected an entry in the index, found none"},
+      {"absent_between_others_of_the_index",
+       {two,
+        {"z.safetensors", safetensors_bytes(kC, 2)},
+        index_file(R"({"a":"x.safetensors","c":"z.safetensors"})")},
        "about tensor \"b\": expected an entry in the index, found none"},
   };
 }

@@ -55,6 +55,17 @@ bool has(const std::vector<uint32_t>& bits, int32_t token) {
   return (bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0;
 }
 
+/// Then only a token that is the only one allowed is known to come.
+TEST(ForcedTokens, AreSingleTokensWithoutAnEncoder) {
+  GrammarCompiler compiler(vocabulary);
+  const auto forced = [&](std::vector<std::string> choices, const Tokens& said) {
+    const GrammarSource source{.kind = GrammarSource::Kind::choice, .choices = std::move(choices)};
+    return forced_after(*make_grammar_constraint(compiler.compile(source).value(), -1), said);
+  };
+  EXPECT_EQ(forced({"yes", "no"}, ids("y")), ids("es"));
+  EXPECT_EQ(forced({"truer", "truest"}, {}), Tokens{});  // "t" or "true"
+}
+
 TEST(ForcedTokens, AreTheTextThatMustCome) {
   // White space may come after the quotation mark, the name and what closes it may not.
   EXPECT_EQ(text_of(forced_after(*under(schema(kPerson)), ids("{\""))), "name\"");

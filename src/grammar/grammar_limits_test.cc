@@ -51,6 +51,21 @@ TEST(Grammar, LimitsHoldExactlyAtTheirBound) {
   expect(6, many);
 }
 
+TEST(Grammar, RefusesWhatNoTokenMayBegin) {
+  GrammarCompiler without_z([] {
+    GrammarCompiler::Vocabulary made = vocabulary();
+    made.tokens['z'].clear();
+    return made;
+  });
+  const auto compiled = [&](const char* text) {
+    return without_z.compile({.kind = GrammarSource::Kind::regex, .text = text});
+  };
+  EXPECT_TRUE(compiled("az?").ok());
+  const auto refused = compiled("za?");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("no token of this model"), std::string::npos);
+}
+
 TEST(Grammar, WhatIsTooCostlyIsCounted) {
   GrammarCompiler limited(vocabulary, {.looks_max = 30000});
   const auto text_of = [](int characters) {

@@ -12,10 +12,11 @@ import changes  # noqa: E402
 import trial  # noqa: E402
 from changes import Change  # noqa: E402
 
-Program = collections.namedtuple("Program", ["target", "module"], defaults=[""])
+Program = collections.namedtuple("Program", ["target", "module", "script", "arguments"],
+                                 defaults=["", "", ()])
 
 
-class RunProgram(collections.namedtuple("RunProgram", ["target", "module", "arguments"])):
+class RunProgram(Program):
     def command(self, path):
         return [str(path)]
 
@@ -132,7 +133,7 @@ class Trials(unittest.TestCase):
             good, bad = made("good", "exit 0"), made("bad", "exit 1")
             count = folder / "count"
             flaky = made("flaky", f"echo >> {count}; exit $(( $(wc -l < {count}) % 2 ))")
-            part = trial.Part(RunProgram("t", "", ("x",)), seconds=1.0)
+            part = trial.Part(RunProgram("t", arguments=("x",)), seconds=1.0)
             for changed, right, seen in [(bad, good, part), (good, good, None), (bad, bad, None),
                                          (flaky, good, None), (bad, None, part)]:
                 found = trial.seen_by([part], {"t": changed}, folder / "scratch", None,

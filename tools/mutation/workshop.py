@@ -13,7 +13,8 @@ import shutil
 import subprocess
 
 # Folders that a build of its own reads: programs, tests and their data.
-COPIED = ("CMakeLists.txt", "LICENSE", "cmake/", "src/", "recipes/", "tests/", "pebble/", "bench/")
+COPIED = ("CMakeLists.txt", "LICENSE", "cmake/", "docs/", "src/", "recipes/", "tests/", "pebble/",
+          "bench/")
 
 
 class DoesNotBuild(Exception):
