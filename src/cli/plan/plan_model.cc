@@ -115,7 +115,7 @@ Result<ServedModelSizes> sizes_of(const ModelRequest& request, const std::option
   }
   all.vision = model.vision_weights;
   sizes.on_cpu = tally_in_file(all, sizes_on_cpu(all, checkpoint));
-  sizes.mapped_on_cpu = tally_mapped(request, sizes.config, all, checkpoint);
+  sizes.mapped_on_cpu = tally_mapped(request, all, mtp, checkpoint);
   CardLayout layout{.activations = request.options.activations, .is_wider = {}};
   if (checkpoint != nullptr)
     layout.is_wider = [checkpoint](const LinearSource& source) {

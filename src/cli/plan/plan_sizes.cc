@@ -3,10 +3,12 @@
 
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "backend/cpu/matrix_loader.h"
 #include "backend/cpu/weight_bytes.h"
 #include "model/config/target_patterns.h"
+#include "model/weights/fused_linears.h"
 #include "quantize/recipe/dialect.h"
 #include "quantize/recipe/quant_plan.h"
 
@@ -126,6 +128,19 @@ bool is_looked_up(const SyntheticWeights& weights, const LinearSource& source) {
   return &source == &weights.embedding && weights.head.values != weights.embedding.values;
 }
 
+/// The linears of an MTP layer as it is loaded that have another format than as it is stored.
+std::set<const LinearSource*> rounded_linears(const std::optional<MtpSources>& loaded,
+                                              const std::optional<MtpSources>& stored) {
+  std::set<const LinearSource*> rounded;
+  if (!loaded || !stored) return rounded;
+  const auto before = fused_linears(*stored), after = fused_linears(*loaded);
+  for (size_t group = 0; group < after.size(); ++group)
+    for (size_t i = 0; i < after[group].size(); ++i)
+      if (before[group][i]->scheme.weights != after[group][i]->scheme.weights)
+        rounded.insert(after[group][i]);
+  return rounded;
+}
+
 }  // namespace
 
 FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkpoint) {
@@ -142,23 +157,21 @@ FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkp
               }};
 }
 
-std::vector<WeightRow> tally_mapped(const ModelRequest& request, const ModelConfig& served,
-                                    SyntheticWeights weights, const Checkpoint* checkpoint) {
+std::vector<WeightRow> tally_mapped(const ModelRequest& request, SyntheticWeights weights,
+                                    const std::optional<MtpSources>& stored,
+                                    const Checkpoint* checkpoint) {
   const WeightPlace place = request.options.weights;
   if (place == WeightPlace::copied || request.dummy || request.direct_io) return {};
-  if (served.draft_format != WeightFormat::plain)
-    weights.mtp.reset();
-  else if (weights.mtp && !served.draft_tokens.empty())
-    weights.mtp->head = {};
-  const FileBytes readable = {.linear =
-                                  [&weights, checkpoint](const LinearSource& source) {
-                                    const DType stored = stored_type(checkpoint, source);
-                                    if (!is_looked_up(weights, source))
-                                      return cpu::readable_bytes(source, stored);
-                                    return source.scheme.weights == WeightFormat::plain
-                                               ? cpu::embedding_bytes(source, stored)
-                                               : 0;
-                                  },
+  if (weights.mtp) weights.mtp->head = {};
+  const std::set<const LinearSource*> made = rounded_linears(weights.mtp, stored);
+  const FileBytes readable = {.linear = [&](const LinearSource& source) -> int64_t {
+                                const DType type = stored_type(checkpoint, source);
+                                const bool plain = source.scheme.weights == WeightFormat::plain;
+                                if (is_looked_up(weights, source))
+                                  return plain ? cpu::embedding_bytes(source, type) : 0;
+                                return made.contains(&source) ? 0
+                                                              : cpu::readable_bytes(source, type);
+                              },
                               .vector = [](const VectorSource&) { return int64_t{0}; }};
   std::vector<WeightRow> rows = tally_in_file(weights, readable);
   std::erase_if(rows, [&](const WeightRow& row) {

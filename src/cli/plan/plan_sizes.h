@@ -22,11 +22,12 @@ FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe);
 /// without one BF16. All must outlive the result.
 FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkpoint);
 
-/// The part of these that a server on a CPU reads in mapped files, by kind and format. An MTP layer
-/// that is rounded as it is loaded is none of it, nor is a head of chosen tokens: they are made.
-/// `served`: its draft_format and draft_tokens say so.
-std::vector<WeightRow> tally_mapped(const ModelRequest& request, const ModelConfig& served,
-                                    SyntheticWeights weights, const Checkpoint* checkpoint);
+/// The part of these that a server on a CPU reads in mapped files, by kind and format. `stored`:
+/// the MTP layer of `weights` as the file has it; linears that are rounded as they are loaded, and
+/// a head of the layer's own, are made and not read there.
+std::vector<WeightRow> tally_mapped(const ModelRequest& request, SyntheticWeights weights,
+                                    const std::optional<MtpSources>& stored,
+                                    const Checkpoint* checkpoint);
 
 /// Bytes beside the text model, by the names of the file.
 OtherWeights others_of(const Checkpoint& checkpoint);
