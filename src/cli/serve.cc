@@ -6,12 +6,12 @@
 #include <memory>
 
 #include "base/sha256.h"
+#include "cli/loading/recipe_notice.h"
 #include "cli/options/flag_errors.h"
 #include "cli/options/flag_report.h"
 #include "cli/quantizing/quantize_first.h"
 #include "cli/serving/client_setup.h"
 #include "cli/serving/declared_quantization.h"
-#include "cli/serving/recipe_notice.h"
 #include "cli/serving/server_options.h"
 #include "cli/serving/vllm_flags.h"
 #include "model/config/rope.h"

@@ -177,6 +177,7 @@ EngineStats Engine::State::count_stats() const {
           .engine = core.counters(),
           .prefix = cache.counters(),
           .media = core.media_counters(),
+          .weights = backend->host_weights(),
           .first_token_ms = retry_after_ms};
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/cache/prefix_cache.h"
 #include "engine/engine_core.h"
+#include "model/backend_options.h"
 
 namespace nibble {
 
@@ -24,7 +26,8 @@ struct EngineStats {
   EngineCounters engine;
   PrefixCounters prefix;
   MediaCounters media;
-  double first_token_ms = 0.0;  // predicted for a prompt of middling size
+  std::optional<HostWeights> weights;  // on a CPU that keeps an account of them
+  double first_token_ms = 0.0;         // predicted for a prompt of middling size
 
   int64_t running() const { return prefill + decode; }
 };

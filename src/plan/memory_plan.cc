@@ -189,6 +189,7 @@ MemoryPlan fixed_claims(const ModelConfig& config, const MemoryRequest& request)
   plan.others_bytes = request.others_bytes;
   plan.sequences_asked = request.sequences_max;
   plan.weight_bytes = request.weight_bytes;
+  plan.mapped_bytes = request.mapped_bytes;
   plan.table_bytes = request.table_bytes;
   plan.pools.rows_max = request.rows_max;
   plan.pools.replay_rows = request.replay_rows;

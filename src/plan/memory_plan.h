@@ -44,6 +44,7 @@ struct MemoryRequest {
   int64_t asked_bytes = 0;                 // what it would be without other processes; 0: the same
   int64_t others_bytes = 0;                // that other processes hold of a card
   int64_t weight_bytes = 0;                // as the backend holds them
+  int64_t mapped_bytes = 0;                // the part of these that is read in mapped files
   int64_t table_bytes = 0;                 // rotary tables, likewise
   int64_t page_bytes = 0;                  // of the backend; kv_page_bytes() if it adds nothing
   int64_t slot_bytes = 0;                  // likewise
@@ -72,6 +73,7 @@ struct MemoryPlan {
   int32_t sequences_asked = 0;  // more than sequences_max where their states would take too much
   int32_t context_max = 0;      // prompt + generated tokens of one sequence
   int64_t weight_bytes = 0;
+  int64_t mapped_bytes = 0;  // the part of these that is read in mapped files
   int64_t table_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t state_bytes = 0;       // states of live sequences and snapshots

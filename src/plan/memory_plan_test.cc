@@ -74,6 +74,15 @@ TEST(MemoryPlan, MemoryOfImagesIsAClaimBeforeCaches) {
   EXPECT_EQ(blind.table().find("images"), std::string::npos);
 }
 
+TEST(MemoryPlan, MappedWeightsAreTold) {
+  MemoryRequest request = request_for(big_config(), int64_t{64} << 30);
+  const auto line = [&] { return plan_memory(big_config(), request).value().table(); };
+  EXPECT_EQ(line().find("memory: weights 22000.0 MB, workspace "), 0U) << line();
+  request.mapped_bytes = 4'637'000'000;
+  EXPECT_EQ(line().find("memory: weights 22000.0 MB (4637.0 MB in mapped files), workspace "), 0U)
+      << line();
+}
+
 /// The parts that a backend is held to are all of the plan but the driver's.
 TEST(MemoryPlan, ReservedIsAllButTheDriver) {
   const ModelConfig config = big_config();

@@ -44,6 +44,9 @@ void add_weights(const PlanReport& report, std::vector<Cells>& rows) {
         {concat("  ", weight_kind_name(row.kind)), std::string(weight_format_name(row.format)),
          plan_megabytes(row.bytes),
          concat(fixed_text(static_cast<double>(row.parameters) / 1e6, 1), " M parameters")});
+  if (report.plan.mapped_bytes > 0)
+    rows.push_back({"  of all, in mapped files", "", plan_megabytes(report.plan.mapped_bytes),
+                    "page cache, shared by processes"});
 }
 
 std::string not_loaded_text(const PlanReport& report) {

@@ -33,6 +33,7 @@ Json card_json(const PlannedCard& card) {
 Json memory_json(const PlanReport& report) {
   const MemoryPlan& plan = report.plan;
   return json_object({{"weights", plan.weight_bytes},
+                      {"mapped_weights", plan.mapped_bytes},
                       {"tables", plan.table_bytes},
                       {"driver", plan.driver_bytes},
                       {"context", report.context_bytes},

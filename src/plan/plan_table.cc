@@ -50,8 +50,10 @@ std::string plan_megabytes(int64_t bytes) {
 std::string MemoryPlan::table() const {
   const std::string driver =
       driver_bytes > 0 ? concat(", driver ", plan_megabytes(driver_bytes)) : "";
+  const std::string mapped =
+      mapped_bytes > 0 ? concat(" (", plan_megabytes(mapped_bytes), " in mapped files)") : "";
   std::string text = concat(
-      "memory: weights ", plan_megabytes(weight_bytes), driver, ", workspace ",
+      "memory: weights ", plan_megabytes(weight_bytes), mapped, driver, ", workspace ",
       plan_megabytes(workspace_bytes), " (", pools.rows_max, " rows a pass), ",
       media_bytes > 0 ? concat("images ", plan_megabytes(media_bytes), " (up to ", image_tokens_max,
                                " tokens each, ", pools.media_rows, " kept), ")

@@ -225,6 +225,26 @@ void add_images(const ImageIntake::Counts& images, Exposition& out) {
             static_cast<double>(images.held_bytes));
 }
 
+/// Pools, and the weights of a CPU by where they are read.
+void add_memory(const EngineStats& engine, Exposition& out) {
+  using Also = Exposition::Also;
+  for (const auto& [name, pool] : {std::pair{"pages", engine.pages},
+                                   {"state_slots", engine.slots},
+                                   {"host_pages", engine.host_pages},
+                                   {"host_state_slots", engine.host_slots}}) {
+    out.gauge(Also::nobody, concat(name, "_used"), "In use, not by the prefix cache alone.",
+              static_cast<double>(pool.used));
+    out.gauge(Also::nobody, concat(name, "_capacity"), "Reserved at start.",
+              static_cast<double>(pool.total));
+  }
+  std::vector<Exposition::Sample> weights;
+  if (engine.weights)
+    weights = {{label("place", "copied"), static_cast<double>(engine.weights->copied)},
+               {label("place", "mapped"), static_cast<double>(engine.weights->mapped)}};
+  out.rows(Also::nobody, "host_weight_bytes", "gauge",
+           "Weights on a CPU: copied to the process's memory, or read in mapped files.", weights);
+}
+
 }  // namespace
 
 std::string Metrics::text(const EngineStats& engine, std::string_view model,
@@ -239,15 +259,7 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model,
             static_cast<double>(engine.swapped));
   out.gauge(Also::vllm, "kv_cache_usage_perc", "Share of KV pages in use, 0 to 1.",
             share(engine.pages));
-  for (const auto& [name, pool] : {std::pair{"pages", engine.pages},
-                                   {"state_slots", engine.slots},
-                                   {"host_pages", engine.host_pages},
-                                   {"host_state_slots", engine.host_slots}}) {
-    out.gauge(Also::nobody, concat(name, "_used"), "In use, not by the prefix cache alone.",
-              static_cast<double>(pool.used));
-    out.gauge(Also::nobody, concat(name, "_capacity"), "Reserved at start.",
-              static_cast<double>(pool.total));
-  }
+  add_memory(engine, out);
   out.gauge(Also::nobody, "first_token_predicted_seconds",
             "Predicted wait of a prompt of 1024 tokens submitted now.",
             engine.first_token_ms / 1e3);

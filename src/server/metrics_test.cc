@@ -42,10 +42,13 @@ TEST(Metrics, TimesTokensFromSubmission) {
   engine.pages = {.used = 1, .total = 4};
   engine.engine.draft_rounds = 6;
   engine.engine.right_at[1] = 3;
+  engine.weights = {.copied = 598, .mapped = 4637};
   const std::string text = metrics.text(engine, "a b");
   for (const char* line :
        {"vllm:num_requests_running{model_name=\"a b\"} 2\n",
         "nibble_kv_cache_usage_perc{model_name=\"a b\"} 0.25\n",
+        "nibble_host_weight_bytes{model_name=\"a b\",place=\"copied\"} 598\n",
+        "nibble_host_weight_bytes{model_name=\"a b\",place=\"mapped\"} 4637\n",
         "vllm:time_to_first_token_seconds_bucket{model_name=\"a b\",le=\"0.025\"} 0\n",
         "vllm:time_to_first_token_seconds_bucket{model_name=\"a b\",le=\"0.05\"} 1\n",
         "vllm:inter_token_latency_seconds_count{model_name=\"a b\"} 2\n",

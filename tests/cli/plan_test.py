@@ -192,6 +192,8 @@ class Checks(PlanRunner):
             assert memory["context"] + memory["recorded_passes"] == memory["driver"]
             rows = sum(row["bytes"] for row in plan["weights"])
             assert rows == memory["weights"] > 0 and memory["workspace"] > 0 < memory["tables"]
+            mapped = memory["mapped_weights"]
+            assert (0 < mapped < memory["weights"]) == ("cpu" in words), memory
             assert memory["kv_cache"] == plan["sizes"]["pages"] * plan["sizes"]["page_bytes"]
             for row in plan["speed_bound"]["rows"]:
                 assert row["step_bytes"] == sum(row[k] for k in ("experts", "other_weights",

@@ -61,6 +61,14 @@ class Checks:
             assert len(seen) == len(set(seen)), seen
             assert all(sample.labels["model_name"] == "model" for sample in family.samples)
 
+    def test_weights_by_place(self):
+        """On a CPU experts and embedding are mapped, the rest is copied."""
+        places = {s.labels["place"]: s.value
+                  for s in self.after["nibble_host_weight_bytes"].samples}
+        on_cpu = self.http.get("/stats").json()["backend"] == "cpu"
+        assert set(places) == ({"copied", "mapped"} if on_cpu else set()), places
+        assert all(value > 1e6 for value in places.values()), places
+
     def test_counters_grow(self):
         value = lambda families, name: {(s.name, tuple(sorted(s.labels.items()))): s.value
                                         for s in families[name].samples}

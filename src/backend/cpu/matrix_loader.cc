@@ -33,6 +33,11 @@ Error too_large(int64_t bytes, int64_t memory, std::string_view advice) {
 
 }  // namespace
 
+bool stays_mapped(WeightPlace place, Reading reading) {
+  return place == WeightPlace::mapped ||
+         (place == WeightPlace::automatic && reading == Reading::routed);
+}
+
 Result<void> MatrixLoader::add_embedding(EmbeddingRows& target) {
   const LinearSource& source = weights_.embedding();
   if (source.scheme.weights != WeightFormat::plain) {
@@ -50,9 +55,7 @@ MappedBytes MatrixLoader::mapped(const StoredBytes& stored) const {
 }
 
 void MatrixLoader::find_stored(Job& job) {
-  const bool wanted = limits_.place == WeightPlace::mapped ||
-                      (limits_.place == WeightPlace::automatic && job.reading == Reading::routed);
-  if (!wanted || !job.target->reads_stored_rows()) return;
+  if (!stays_mapped(limits_.place, job.reading) || !job.target->reads_stored_rows()) return;
   MappedBytes scales;
   if (job.target->format() == PanelFormat::nvfp4) {
     scales = mapped(weights_.block_scales_of(*job.source));

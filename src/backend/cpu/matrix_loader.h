@@ -24,8 +24,10 @@ struct EmbeddingRows {
   }
 };
 
-/// How often a token reads a matrix: each time, or as the router says.
+/// A token reads a matrix each time, or as the router says.
 enum class Reading : uint8_t { always, routed };
+/// True if a matrix is to stay in its file, where kernels can read it there.
+bool stays_mapped(WeightPlace place, Reading reading);
 
 struct LoadLimits {
   int64_t memory_bytes = 0;  // that the weights may take; 0: no limit

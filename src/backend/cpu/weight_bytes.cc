@@ -16,6 +16,11 @@ int64_t linear_bytes(const LinearSource& source, DType stored) {
   return PackedLinear(source, stored).room();
 }
 
+int64_t readable_bytes(const LinearSource& source, DType stored) {
+  const PackedLinear linear(source, stored);
+  return linear.reads_stored_rows() ? linear.stored_bytes() : 0;
+}
+
 int64_t embedding_bytes(const LinearSource& source, DType stored) {
   const int64_t count = source.rows * source.cols;
   switch (source.scheme.weights) {

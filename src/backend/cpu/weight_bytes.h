@@ -12,6 +12,8 @@ namespace nibble::cpu {
 
 /// A matrix in panels. `stored`: the type of its values in the file.
 int64_t linear_bytes(const LinearSource& source, DType stored);
+/// The part of these that kernels can read where the file is mapped; 0: none.
+int64_t readable_bytes(const LinearSource& source, DType stored);
 /// An embedding that is not the head too: as its file stores it, with its scales in F32.
 int64_t embedding_bytes(const LinearSource& source, DType stored);
 /// A small tensor in F32.

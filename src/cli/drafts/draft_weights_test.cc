@@ -75,6 +75,7 @@ TEST(DraftWeights, ThePlanHasWhatIsLoaded) {
         const LoadedModel loaded = load_model(request).value();
         EXPECT_TRUE(loaded.backend->drafts()) << loaded.notice;
         EXPECT_EQ(loaded.weight_bytes, total_bytes(planned.served.on_cpu));
+        EXPECT_EQ(loaded.host_weights.mapped, total_bytes(planned.served.mapped_on_cpu));
         EXPECT_EQ(loaded.config.draft_tokens, planned.served.config.draft_tokens);
         sizes.insert(loaded.weight_bytes);
       }

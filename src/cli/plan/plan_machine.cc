@@ -103,7 +103,8 @@ ModelOnMachine on_cpu(const ServedModelSizes& model, const BackendOptions& optio
           .media_bytes =
               [vision](const PoolSizes& sizes) {
                 return vision ? cpu::VisionMemory::bytes_of(*vision, sizes) : 0;
-              }};
+              },
+          .mapped_bytes = loaded_bytes(model.mapped_on_cpu, vision)};
 }
 
 /// `vision`: the tower that is loaded.

@@ -113,16 +113,16 @@ Result<ServedModelSizes> sizes_of(const ModelRequest& request, const std::option
     TRY(choose_draft_weights(request.draft_weights, *mtp, all.head, sizes.config));
     all.mtp = draft_places(*mtp, all.head, sizes.config);
   }
-  SyntheticWeights with_tower = all;
-  with_tower.vision = model.vision_weights;
-  sizes.on_cpu = tally_in_file(with_tower, sizes_on_cpu(with_tower, checkpoint));
+  all.vision = model.vision_weights;
+  sizes.on_cpu = tally_in_file(all, sizes_on_cpu(all, checkpoint));
+  sizes.mapped_on_cpu = tally_mapped(request, all, mtp, checkpoint);
   CardLayout layout{.activations = request.options.activations, .is_wider = {}};
   if (checkpoint != nullptr)
     layout.is_wider = [checkpoint](const LinearSource& source) {
       const TensorEntry* entry = checkpoint->find(source.values);
       return entry != nullptr && entry->dtype != DType::bf16;
     };
-  sizes.on_card = tally_on_card(with_tower, layout);
+  sizes.on_card = tally_on_card(all, layout);
   sizes.declares_codes = cuda::linears_in_fp4(all.head, all.layers) > 0;
   return sizes;
 }

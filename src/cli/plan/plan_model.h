@@ -26,7 +26,8 @@ struct ServedModelSizes {
   ModelConfig config;
   std::vector<WeightRow> on_card;
   std::vector<WeightRow> on_cpu;
-  bool declares_codes = false;  // 4-bit inputs of 4-bit weights
+  std::vector<WeightRow> mapped_on_cpu = {};  // the part of on_cpu in mapped files
+  bool declares_codes = false;                // 4-bit inputs of 4-bit weights
 };
 
 struct PlanModel {

@@ -3,10 +3,12 @@
 
 #include <cctype>
 #include <map>
+#include <set>
 
+#include "backend/cpu/matrix_loader.h"
 #include "backend/cpu/weight_bytes.h"
-#include "cli/serving/model_loader.h"
 #include "model/config/target_patterns.h"
+#include "model/weights/fused_linears.h"
 #include "quantize/recipe/dialect.h"
 #include "quantize/recipe/quant_plan.h"
 
@@ -113,23 +115,71 @@ FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe) {
                     const VectorSource& source) { return entry_bytes(checkpoint, source.name); }};
 }
 
+namespace {
+
+/// The type of a linear's values; without a checkpoint BF16.
+DType stored_type(const Checkpoint* checkpoint, const LinearSource& source) {
+  const TensorEntry* entry = checkpoint == nullptr ? nullptr : checkpoint->find(source.values);
+  return entry == nullptr ? DType::bf16 : entry->dtype;
+}
+
+/// True for an embedding that is not the head too, whose rows are looked up and not multiplied.
+bool is_looked_up(const SyntheticWeights& weights, const LinearSource& source) {
+  return &source == &weights.embedding && weights.head.values != weights.embedding.values;
+}
+
+/// The linears of an MTP layer as it is loaded that have another format than as it is stored.
+std::set<const LinearSource*> rounded_linears(const std::optional<MtpSources>& loaded,
+                                              const std::optional<MtpSources>& stored) {
+  std::set<const LinearSource*> rounded;
+  if (!loaded || !stored) return rounded;
+  const auto before = fused_linears(*stored), after = fused_linears(*loaded);
+  for (size_t group = 0; group < after.size(); ++group)
+    for (size_t i = 0; i < after[group].size(); ++i)
+      if (before[group][i]->scheme.weights != after[group][i]->scheme.weights)
+        rounded.insert(after[group][i]);
+  return rounded;
+}
+
+}  // namespace
+
 FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkpoint) {
-  const auto stored = [checkpoint](const LinearSource& source) {
-    const TensorEntry* entry = checkpoint == nullptr ? nullptr : checkpoint->find(source.values);
-    return entry == nullptr ? DType::bf16 : entry->dtype;
-  };
-  const bool tied = weights.head.values == weights.embedding.values;
   return {.linear =
-              [&weights, stored, tied](const LinearSource& source) {
-                const bool rows = &source == &weights.embedding && !tied;
-                return rows ? cpu::embedding_bytes(source, stored(source))
-                            : cpu::linear_bytes(source, stored(source));
+              [&weights, checkpoint](const LinearSource& source) {
+                const DType stored = stored_type(checkpoint, source);
+                return is_looked_up(weights, source) ? cpu::embedding_bytes(source, stored)
+                                                     : cpu::linear_bytes(source, stored);
               },
           .vector =
               [](const VectorSource& source) {
                 return source.name.ends_with(".A_log") ? cpu::decay_bytes(source)
                                                        : cpu::vector_bytes(source);
               }};
+}
+
+std::vector<WeightRow> tally_mapped(const ModelRequest& request, SyntheticWeights weights,
+                                    const std::optional<MtpSources>& stored,
+                                    const Checkpoint* checkpoint) {
+  const WeightPlace place = request.options.weights;
+  if (place == WeightPlace::copied || request.dummy || request.direct_io) return {};
+  if (weights.mtp) weights.mtp->head = {};
+  const std::set<const LinearSource*> made = rounded_linears(weights.mtp, stored);
+  const FileBytes readable = {.linear = [&](const LinearSource& source) -> int64_t {
+                                const DType type = stored_type(checkpoint, source);
+                                const bool plain = source.scheme.weights == WeightFormat::plain;
+                                if (is_looked_up(weights, source))
+                                  return plain ? cpu::embedding_bytes(source, type) : 0;
+                                return made.contains(&source) ? 0
+                                                              : cpu::readable_bytes(source, type);
+                              },
+                              .vector = [](const VectorSource&) { return int64_t{0}; }};
+  std::vector<WeightRow> rows = tally_in_file(weights, readable);
+  std::erase_if(rows, [&](const WeightRow& row) {
+    if (row.kind == WeightKind::embedding && is_looked_up(weights, weights.embedding)) return false;
+    return !cpu::stays_mapped(
+        place, row.kind == WeightKind::experts ? cpu::Reading::routed : cpu::Reading::always);
+  });
+  return rows;
 }
 
 OtherWeights others_of(const Checkpoint& checkpoint) {

@@ -147,35 +147,6 @@ Result<void> read_card(const ModelOnMachine& model, double share, const AskedSiz
   return {};
 }
 
-/// Nothing for a backend that allocates as it computes.
-std::function<int64_t(const PoolSizes&)> workspace_of(const Backend& backend) {
-  if (!backend.reserved_bytes()) return {};
-  return [&backend](const PoolSizes& sizes) { return backend.workspace_bytes(sizes); };
-}
-
-ModelOnMachine loaded_model(const LoadedModel& model, Backend& backend) {
-  return {.config = model.config,
-          .weight_bytes = model.weight_bytes,
-          .table_bytes = model.table_bytes,
-          .page_bytes = backend.page_bytes(),
-          .slot_bytes = backend.state_slot_bytes(),
-          .replay_row_bytes = backend.replay_row_bytes(),
-          .card = backend.device_memory(),
-          .workspace_bytes = workspace_of(backend),
-          .recorded_bytes =
-              [&backend](const PoolSizes& sizes) { return backend.recorded_bytes(sizes); },
-          // Kernels' code, rounding of small buffers.
-          .driver_growth =
-              [&backend] {
-                const DeviceMemory now = backend.device_memory().value();
-                return std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
-              },
-          .vision = model.config.vision,
-          .media_bytes = [&backend](const PoolSizes& sizes) { return backend.media_bytes(sizes); },
-          .held_bytes = model.host_weights.copied +
-                        (model.host_weights.streamed ? model.host_weights.mapped : 0)};
-}
-
 /// A pass that takes longer will not end. Counted, not measured: the longest honest one, 8,192 rows
 /// after 262,144 tokens, takes a few seconds on an H200; on a slow CPU a pass of a dense model
 /// takes minutes.
@@ -278,12 +249,11 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
 
 Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
                                      const ModelOnMachine& model) {
-  const int64_t available =
-      std::min(available_memory_bytes(), std::numeric_limits<int64_t>::max() - model.held_bytes);
-  MemoryRequest request{.memory_bytes = available + model.held_bytes};
-  EngineSetup unused;
   const double share = TRY(read_memory_share(arguments));
-  request.memory_bytes = static_cast<int64_t>(static_cast<double>(request.memory_bytes) * share);
+  const int64_t most = std::numeric_limits<int64_t>::max() - model.held_bytes;
+  const int64_t memory = std::min(available_memory_bytes(), most) + model.held_bytes;
+  MemoryRequest request{.memory_bytes = static_cast<int64_t>(static_cast<double>(memory) * share)};
+  EngineSetup unused;
   TRY(read_model_len(arguments, request));
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, unused));
   if (arguments.text(kKvCacheBytesOption.name))
@@ -295,6 +265,7 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
   if (const auto speculation = TRY(speculation_of(arguments, model.config)))
     request.replay_rows = speculation->tokens + 1;
   request.weight_bytes = model.weight_bytes;
+  request.mapped_bytes = model.mapped_bytes;
   request.table_bytes = model.table_bytes;
   request.page_bytes = model.page_bytes;
   request.slot_bytes = model.slot_bytes + request.replay_rows * model.replay_row_bytes;
@@ -308,24 +279,6 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
     use_sizes(asked, {.sequences_max = kCpuSequences, .rows_max = kCpuRows}, request);
   if (model.workspace_bytes) request.workspace_bytes = model.workspace_bytes(largest_pass(request));
   return request;
-}
-
-ModelOnMachine without_draft_layer(const ModelOnMachine& machine, const ModelConfig& config,
-                                   int64_t draft_bytes) {
-  const int64_t layers = config.kv_layers();
-  return {.config = config,
-          .weight_bytes = machine.weight_bytes - draft_bytes,
-          .table_bytes = machine.table_bytes,
-          .page_bytes = machine.page_bytes * layers / machine.config.kv_layers(),
-          .slot_bytes = machine.slot_bytes,
-          .replay_row_bytes = 0,
-          .card = machine.card,
-          .workspace_bytes = machine.workspace_bytes,
-          .recorded_bytes = machine.recorded_bytes,
-          .driver_growth = machine.driver_growth,
-          .vision = machine.vision,
-          .media_bytes = machine.media_bytes,
-          .held_bytes = std::max<int64_t>(machine.held_bytes - draft_bytes, 0)};
 }
 
 Result<MemoryPlan> plan_on_machine(const MemoryRequest& request, const ModelOnMachine& model) {
@@ -381,8 +334,7 @@ Result<std::string> load_with_drafts(const Arguments& arguments, const EngineNee
   if (!by_default)
     return std::string(asked ? "the checkpoint gives no MTP layer" : "nothing asks for it");
   if (!setup.model.backend->drafts()) return setup.model.no_drafts;
-  std::string lost = TRY(lost_to_layer(arguments, needs, setup.model,
-                                       loaded_model(setup.model, *setup.model.backend)));
+  std::string lost = TRY(lost_to_layer(arguments, needs, setup.model, loaded_model(setup.model)));
   if (lost.empty()) return lost;
   setup.model = {};  // its memory first
   model.draft_layer = DraftLayer::unused;
@@ -419,7 +371,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   if (speculation) setup.synthetic_acceptance = speculation->synthetic_acceptance;
   setup.speculation = speculation_line(arguments, speculation, why_not, setup.model.config);
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
-  setup.plan = TRY(plan_of(arguments, needs, loaded_model(setup.model, backend)));
+  setup.plan = TRY(plan_of(arguments, needs, loaded_model(setup.model)));
   return setup;
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cli/options/image_options.h"
-#include "cli/serving/model_loader.h"
+#include "cli/serving/model_on_machine.h"
 #include "cli/serving/speculation.h"
 #include "engine/engine.h"
 #include "plan/memory_plan.h"
@@ -135,33 +135,6 @@ Result<double> read_memory_share(const Arguments& arguments);
 /// Reads the values of the rows above and of model_loader.h, all of them, and nothing else. Errors:
 /// a line for each value that an option cannot have.
 Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& needs);
-
-/// A model on a machine, loaded or imagined: what its memory plan depends on beside the flags.
-struct ModelOnMachine {
-  const ModelConfig& config;
-  int64_t weight_bytes = 0;  // as the backend holds them
-  int64_t table_bytes = 0;
-  int64_t page_bytes = 0;
-  int64_t slot_bytes = 0;
-  int64_t replay_row_bytes = 0;      // bytes that each drafted row adds to a slot
-  std::optional<DeviceMemory> card;  // absent: the weights lie in host memory
-  /// These are the functions of BackendFacts. The reference has no workspace_bytes, since it
-  /// allocates while it computes: its workspace is an estimate. recorded_bytes is of a card.
-  std::function<int64_t(const PoolSizes&)> workspace_bytes;
-  std::function<int64_t(const PoolSizes&)> recorded_bytes;
-  /// This is of a card: what the driver has taken since, beyond its context.
-  std::function<int64_t()> driver_growth;
-  std::optional<VisionConfig> vision = {};  // the tower that is loaded
-  std::function<int64_t(const PoolSizes&)> media_bytes = {};
-  /// The part of weight_bytes that takes nothing of the memory that is free: copied already, or
-  /// streamed.
-  int64_t held_bytes = 0;
-};
-
-/// The same model without its MTP layer, whose weights count as stored, its saved rows as none.
-/// `config`: that of the machine without the layer. `draft_bytes`: as LoadedModel.
-ModelOnMachine without_draft_layer(const ModelOnMachine& machine, const ModelConfig& config,
-                                   int64_t draft_bytes);
 
 /// The memory that the rows above ask for there: what plan_memory takes. Errors: invalid_argument.
 Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,

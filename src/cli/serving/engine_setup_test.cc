@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/verb.h"
+#include "engine/testing/fake_backend.h"
 #include "testing/tiny_checkpoint.h"
 
 namespace nibble {
@@ -51,16 +52,38 @@ TEST(EngineSetup, APlanWithoutDraftsPaysForImagesToo) {
   const Arguments flags = serve_flags({"--max-image-tokens", "64"});
   const ModelConfig with = tiny_config(1);
   const ModelConfig without = tiny_config(0);
-  const ModelOnMachine machine = on_large_card(with);
+  ModelOnMachine machine = on_large_card(with);
+  machine.held_bytes = 900;
   constexpr int64_t kDraftBytes = 100;
   const ModelOnMachine left = without_draft_layer(machine, without, kDraftBytes);
   EXPECT_EQ(left.weight_bytes, machine.weight_bytes - kDraftBytes);
+  EXPECT_EQ(left.held_bytes, machine.held_bytes - kDraftBytes);
   EXPECT_EQ(left.page_bytes, int64_t{4096} * without.kv_layers());
   const MemoryRequest asked = memory_request(flags, kNeeds, left).value();
   EXPECT_EQ(asked.image_tokens_max, 64);
   EXPECT_GT(asked.media_bytes, kMediaBytes);
   EXPECT_EQ(asked.media_bytes, memory_request(flags, kNeeds, machine).value().media_bytes);
   EXPECT_EQ(plan_on_machine(asked, left).value().media_bytes, asked.media_bytes);
+}
+
+/// Copied weights are missing in what the system says is free, and so are streamed ones in what
+/// they will take of it; other mapped ones are not.
+TEST(EngineSetup, WhatWeightsHoldIsPartOfTheMemory) {
+  constexpr int64_t kHeld = int64_t{1} << 50;  // more than any machine has free
+  LoadedModel model;
+  model.config = tiny_config(0);
+  model.backend = std::make_unique<FakeBackend>();
+  const auto asked = [&](const HostWeights& weights) {
+    model.host_weights = weights;
+    const ModelOnMachine machine = loaded_model(model);
+    return memory_request(serve_flags({}), {.use = EngineUse::serving}, machine).value();
+  };
+  EXPECT_LT(asked({}).memory_bytes, kHeld / 2);
+  EXPECT_GT(asked({.copied = kHeld}).memory_bytes, kHeld / 2);
+  const MemoryRequest mapped = asked({.mapped = kHeld});
+  EXPECT_LT(mapped.memory_bytes, kHeld / 2);
+  EXPECT_EQ(mapped.mapped_bytes, kHeld);
+  EXPECT_GT(asked({.mapped = kHeld, .streamed = true}).memory_bytes, kHeld / 2);
 }
 
 TEST(EngineSetup, EncodedImagesHaveLeastAndMost) {

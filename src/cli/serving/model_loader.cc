@@ -161,7 +161,7 @@ Result<void> check_processors(const std::string& backend, const BackendOptions& 
   return {};
 }
 
-/// Why weights are not read in mapped files; empty: they can be.
+/// The reason why weights are not read in mapped files; empty: they can be.
 std::string why_unmapped(const std::string& backend, const ModelRequest& request) {
   if (backend != "cpu") return concat("the ", backend, " backend");
   if (request.dummy) return "random weights";

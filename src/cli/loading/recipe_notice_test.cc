@@ -1,5 +1,5 @@
 // The status of a recipe is repeated by what runs the file.
-#include "cli/serving/recipe_notice.h"
+#include "cli/loading/recipe_notice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Reads quantize_report.json.
-#include "cli/serving/recipe_notice.h"
+#include "cli/loading/recipe_notice.h"
 
 #include "base/file.h"
 #include "base/json.h"
