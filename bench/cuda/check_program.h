@@ -3,12 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <string>
 
 #include "backend/cuda/checks/card_checks.h"
+#include "backend/cuda/checks/part_runner.h"
 #include "backend/cuda/cuda_backend.h"
 
 namespace nibble::bench {
@@ -38,7 +40,11 @@ inline int run_checks(const std::function<void(checks::Tally&)>& checks) {
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
   });
-  checks(tally);
+  try {
+    checks(tally);
+  } catch (const checks::CardFailure& failure) {
+    tally.check(false, failure.what(), std::nan(""));
+  }
   std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
   return tally.failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,8 @@
 // nibble doctor: is this machine ready, what runs on it, how fast can it be, and what to do.
 #include "base/file.h"
+#include "cli/card/take_receipt.h"
 #include "cli/plan/machine_facts.h"
 #include "cli/plan/plan_machine.h"
-#include "cli/card/take_receipt.h"
 
 namespace nibble {
 namespace {
@@ -82,12 +82,15 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 Result<void> check(const Arguments& arguments) {
   TRY(arguments.integer("port", 1, 65535));
   TRY(arguments.number("seconds", 0, 3600));
-  if (arguments.positional_count() > 0 && !arguments.enabled("receipt"))
-    return make_error(ErrorCode::invalid_argument, {.what = "nibble doctor",
-                                                    .expected = "a file only with --receipt",
-                                                    .found = arguments.positional(0),
-                                                    .advice = "add --receipt to write one"});
-  return {};
+  if (arguments.enabled("receipt")) return {};
+  const bool file = arguments.positional_count() > 0;
+  if (!file && arguments.source("seconds") != ValueSource::flag) return {};
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = "nibble doctor",
+       .expected = concat(file ? "a file" : "--seconds", " only with --receipt"),
+       .found = file ? arguments.positional(0) : concat("--seconds ", *arguments.text("seconds")),
+       .advice = concat("add --receipt to ", file ? "write one" : "measure the card")});
 }
 
 }  // namespace

@@ -6,7 +6,9 @@ and FILE, one that a card made. Without a card it refuses with one line. The las
 """
 import copy
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -18,6 +20,7 @@ from running_server import run_program_checks  # noqa: E402
 
 SCHEMA = json.loads((ROOT / "docs/kernels/receipt.schema.json").read_text())
 GOLDEN = ROOT / "tests/golden/receipt"
+LIBRARY = "backend/cuda/libnibble_card_fault.so"  # src/backend/cuda/faults/preload.cc
 
 
 def conforms(document):
@@ -68,13 +71,37 @@ class Checks:
         assert done.returncode == 1 and done.stdout == "", done
         assert len(done.stderr.splitlines()) == 1 and "doctor: backend cuda: " in done.stderr, done
 
+    def test_a_card_that_fails(self):
+        """The check in which it does is the last, and says why. Not without card and library."""
+        library = pathlib.Path(self.nibble).resolve().parents[1] / LIBRARY
+        if not library.exists():
+            return
+        with subprocess.Popen([self.nibble, "doctor", "--receipt", "lost.json", "--seconds", "0"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              cwd=self.work, env={**os.environ, "LD_PRELOAD": str(library),
+                                                  "CARD_FAULT": "trap"}) as done:
+            first = done.stderr.readline()
+            if "doctor: backend cuda: " in first:
+                return
+            done.send_signal(signal.SIGUSR1)
+            _, rest = done.communicate(timeout=300)
+        assert done.returncode == 1, rest
+        document = json.loads((self.work / "lost.json").read_text())
+        jsonschema.validate(document, SCHEMA)
+        *before, last = document["checks"]
+        assert before and not any(check["failed"] for check in before), document
+        assert last["failed"] > 0 and "failed" in last["failures"][0], last
+        assert not document["verdict"]["sound"] and not document["figures"], document
+
     def test_wrong_words(self):
         for words, pieces in ((["file.json"], ["--receipt"]),
+                              (["--seconds", "5"], ["--seconds only with --receipt"]),
                               (["--receipt", "a", "b"], ["[FILE]"]),
                               (["--receipt", "--seconds", "-1"], ["--seconds"]),
                               (["--receipt", "--seconds", "x"], ["--seconds"])):
             done = self.doctor(*words)
             assert done.returncode == 2 and all(p in done.stderr for p in pieces), done
+            assert len(done.stderr.splitlines()) == 1, done
 
 
 if __name__ == "__main__":

@@ -13,12 +13,15 @@
 
 namespace nibble {
 
+/// The name of the part.
+inline constexpr const char* kSmallModels = "small models, whole, against the reference";
+
 using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(
     const Weights&, const ModelConfig&, const BackendOptions&)>;
 
 /// Logits of prompts and of generated rows, in each layout of weights, by the backends that `make`
-/// makes; `ran` says how for people. Errors: those of `make`; corrupt for logits that are not
-/// finite.
+/// makes; `ran` says how for people. Errors: those of `make` and of
+/// Backend::alive(); corrupt for logits that are not finite.
 Result<CheckedPart> check_small_models(const MakeBackend& make, std::string ran);
 
 }  // namespace nibble

@@ -7,7 +7,8 @@
 namespace nibble {
 
 /// Checks the first card and measures it for `seconds` (0: not at all), with a line on standard
-/// error for each part. Errors: as card_identity; no_memory.
+/// error for each part. A card that fails is a failed check, the last. Errors: as card_identity;
+/// no_memory.
 Result<Receipt> take_receipt(double seconds, Terminal& terminal);
 
 }  // namespace nibble

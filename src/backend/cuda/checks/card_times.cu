@@ -49,7 +49,7 @@ struct Timed {
   int calls = 10;
 };
 
-/// All that is measured, with its memory.
+/// Holds all that is measured, with its memory.
 class CardTimes {
  public:
   CardTimes();
@@ -227,7 +227,14 @@ Result<std::vector<CardFigure>> time_card(double seconds) {
                        .expected = concat(kNeededBytes >> 20, " MiB of free memory"),
                        .found = concat(free_bytes >> 20, " MiB"),
                        .advice = "end other programs that use the card, or give --seconds 0"});
-  return CardTimes().measure(seconds);
+  std::vector<CardFigure> figures;
+  try {
+    figures = CardTimes().measure(seconds);
+  } catch (const CardFailure& failure) {
+    return make_error(ErrorCode::io, {.what = "the card failed", .found = failure.what()});
+  }
+  TRY(opened_device().alive());
+  return figures;
 }
 
 }  // namespace nibble

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/cuda/checks/opened_device.h"
+#include "backend/cuda/checks/part_runner.h"
 #include "backend/cuda/checks/tally.h"
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/runtime/launcher.h"
@@ -21,8 +22,9 @@
 
 namespace nibble::checks {
 
+/// Throws CardFailure: what follows would be computed from nothing.
 inline void must(cudaError_t error, const char* what) {
-  CHECK(error == cudaSuccess, what, ": ", cudaGetErrorString(error));
+  if (error != cudaSuccess) throw CardFailure(concat(what, ": ", cudaGetErrorString(error)));
 }
 
 /// Launches on the default stream of the device, with only the kernels that run from compute

@@ -1,11 +1,10 @@
 // The groups of checks of a receipt, in the order in which they run.
-#include <chrono>
-#include <cmath>
-
 #include "backend/cuda/checks/card_checks.h"
 #include "backend/cuda/checks/opened_device.h"
+#include "backend/cuda/checks/part_runner.h"
 #include "backend/cuda/proof/card_receipt.h"
 #include "backend/cuda/proof/fp4_harness.h"
+#include "backend/cuda/runtime/device_memory.h"
 #include "base/concat.h"
 
 namespace nibble {
@@ -15,12 +14,12 @@ using checks::Tally;
 
 enum class Ways : uint8_t { fp4, native, both };
 
-struct Part {
+struct Group {
   const char* name;
   Ways ways;
   void (*run)(Tally& tally);
 };
-constexpr Part kParts[] = {
+constexpr Group kGroups[] = {
     {"the instruction for 4-bit codes", Ways::fp4, checks::check_instruction},
     {"inputs rounded to 4-bit codes", Ways::fp4, checks::check_fp4_rows},
     {"linears and experts of 4-bit codes", Ways::fp4, checks::check_fp4},
@@ -46,24 +45,15 @@ std::string ran(Ways ways, const CardIdentity& card) {
 
 }  // namespace
 
-Result<std::vector<CheckedPart>> check_card(const std::function<void(const CheckedPart&)>& report) {
+void outlive_card() { cuda::outlive_device(); }
+
+Result<void> check_card(const std::function<void(const CheckedPart&)>& report) {
   const CardIdentity card = TRY(card_identity({}));
-  std::vector<CheckedPart> all;
-  for (const Part& part : kParts) {
-    const auto begin = std::chrono::steady_clock::now();
-    Tally tally;
-    part.run(tally);
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    all.push_back({.name = part.name,
-                   .ran = ran(part.ways, card),
-                   .passed = tally.passed,
-                   .failed = tally.failed,
-                   .worst = tally.worst,
-                   .seconds = spent.count(),
-                   .failures = std::move(tally.failures)});
-    report(all.back());
-  }
-  return all;
+  std::vector<checks::Part> parts;
+  for (const Group& group : kGroups)
+    parts.push_back({.name = group.name, .ran = ran(group.ways, card), .run = group.run});
+  return checks::run_parts(
+      parts, [] { return checks::opened_device().alive(); }, report);
 }
 
 }  // namespace nibble

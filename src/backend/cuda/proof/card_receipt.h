@@ -21,9 +21,12 @@ struct CheckedPart {
   double seconds = 0;
   std::vector<std::string> failures;  // names of the first that failed
 };
-/// Runs all groups on the first card; `report` is told of each when it is done. A call that a card
-/// does not answer ends the process, as a broken one does everywhere. Errors: as card_identity.
-Result<std::vector<CheckedPart>> check_card(const std::function<void(const CheckedPart&)>& report);
+/// From now on a card that fails does not end the process: what is asked of it then is an error.
+void outlive_card();
+/// Runs all groups on the first card; `report` is told of each when it is done. Errors: as
+/// card_identity; io for a card that fails, of which the last group tells, and nothing more can be
+/// asked of it.
+Result<void> check_card(const std::function<void(const CheckedPart&)>& report);
 
 /// The limit on the data sheet that a speed is held against.
 enum class SpeedLimit : uint8_t { bandwidth, bf16_products, fp4_products, none };
@@ -36,7 +39,8 @@ struct CardFigure {
   std::vector<double> seconds;  // of a launch, one measurement after the other
 };
 /// Measures memory and products like those of generated tokens and of prompts in turn, until
-/// `seconds` have passed, each once at least. Errors: as card_identity; no_memory.
+/// `seconds` have passed, each once at least. Errors: as card_identity; no_memory; io for a card
+/// that fails.
 Result<std::vector<CardFigure>> time_card(double seconds);
 
 }  // namespace nibble

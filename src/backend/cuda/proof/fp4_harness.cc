@@ -1,4 +1,4 @@
-// On the device all cases against the software there; on the host each 61st of what the device
+// The device compares all cases with the software there, and the host each 61st of what the device
 // made.
 #include "backend/cuda/proof/fp4_harness.h"
 
@@ -110,6 +110,7 @@ Result<Fp4HarnessResult> run_fp4_harness(Fp4Products way, Fp4Fault fault) {
   const auto begin = std::chrono::steady_clock::now();
   TRY(compare_on_device(launcher, fault, result));
   TRY(compare_on_host(launcher, result));
+  TRY(device->alive());
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
   result.milliseconds = spent.count();
   return result;
