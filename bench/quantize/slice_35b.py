@@ -2,10 +2,10 @@
 """Times `nibble quantize` on slices of a 35B: slice_35b.py NIBBLE WORK [--layers 4,8] [--runs ...].
 
 Two BF16 checkpoints of the 35B's shapes but few layers, random weights and Pebble's tokenizer, are
-written and quantized, without data and calibrated with 512 x 2048 random token ids. What both
-slices share (embedding, head, start) and what a layer takes give the time of 40 layers; the floor
-is the time in which this machine reads the source and writes the output with plain copies. Files
-are dropped from the page cache before each run where that is allowed.
+written and quantized, without data and calibrated with 512 x 2048 random token ids (--samples).
+What both slices share (embedding, head, start) and what a layer takes give the time of 40 layers;
+the floor is the time in which this machine reads the source and writes the output with plain
+copies. Files are dropped from the page cache before each run where that is allowed.
 """
 
 import argparse
@@ -103,8 +103,10 @@ def main():
     parser.add_argument("nibble", type=pathlib.Path)
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("--layers", default="4,8")
-    parser.add_argument("--runs", default="search,blocks", help="algorithms; search is data-free")
+    parser.add_argument("--runs", default="search,blocks", help="algorithms; search is data-free; "
+                        "gptq+fisher weighs tokens")
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--samples", type=int, default=SAMPLES)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     ids = given.work / "ids.jsonl"
@@ -112,9 +114,12 @@ def main():
     counts = [int(x) for x in given.layers.split(",")]
     models = {n: synthesize(given.nibble, given.work, n) for n in counts}
     for run in given.runs.split(","):
-        words = ["--algorithm", run]
+        algorithm, _, weights = run.partition("+")
+        words = ["--algorithm", algorithm]
+        if weights:
+            words += ["--second-moments", weights]
         if run != "search":
-            words += ["--calib", ids, "--calib-samples", SAMPLES, "--calib-length", LENGTH,
+            words += ["--calib", ids, "--calib-samples", given.samples, "--calib-length", LENGTH,
                       "--backend", given.backend]
         seconds = {}
         for n, model in models.items():

@@ -67,6 +67,8 @@ class LayerRunner {
   /// Does GPTQ of inputs of up to `gptq_cols` columns, while the runner runs; nullptr: it does not.
   /// After start(), until the runner ends.
   virtual GptqDevice* gptq_device() { return nullptr; }
+  /// True if gradient_device() gives one.
+  virtual bool sweeps() const { return false; }
   /// The backward sweep where the runner runs, after start() and before the first layer; nullptr:
   /// it has none. It must end before the runner runs. Errors: no_memory with the numbers;
   /// unsupported.

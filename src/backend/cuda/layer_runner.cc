@@ -53,6 +53,7 @@ class CudaLayerRunner final : public LayerRunner {
   LayerSeconds seconds() const override { return seconds_; }
   bool leaves_cores_free() const override { return true; }
   bool weighs_tokens() const override { return true; }
+  bool sweeps() const override { return true; }
   int64_t moment_room_bytes() const override;
   GptqDevice* gptq_device() override { return gptq_.get(); }
   Result<std::unique_ptr<GradientDevice>> gradient_device(const GradientNeeds& needs) override;

@@ -133,6 +133,7 @@ std::string PreparedCalibration::seconds_text() const {
     return concat(what, text);
   };
   std::string line = seconds("calibrated in ", run->seconds());
+  if (fisher) line += seconds(", of which weights of tokens ", run->sweep_seconds());
   if (spent.passes > 0)
     line += concat(" (", seconds("passes ", spent.passes),
                    seconds(", waiting for weights ", spent.weights),

@@ -166,6 +166,8 @@ GptqDevice* Calibration::gptq_device() const {
                                                    : nullptr;
 }
 
+double Calibration::sweep_seconds() const { return state_->sweep_seconds; }
+
 double Calibration::seconds() const {
   CHECK(!state_->next_run.valid(), "a part is running");
   return state_->seconds;

@@ -100,6 +100,8 @@ class Calibration {
   GptqDevice* gptq_device() const;
   /// Wall time of the sweep and all parts, after the last one (CHECK).
   double seconds() const;
+  /// Wall time of the sweep for weights of tokens; 0 without one.
+  double sweep_seconds() const;
   /// Routed tokens, of all layers run so far.
   const std::vector<ExpertTokens>& expert_tokens() const;
   int64_t bad_tokens() const;  // inputs with NaN or infinity, over all linears

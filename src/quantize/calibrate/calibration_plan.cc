@@ -172,9 +172,14 @@ CalibrationMemory Calibration::State::memory() const {
   for (int layer = 0; layer < config.layer_count(); ++layer)
     memory.layer_bytes = std::max(memory.layer_bytes, layer_bytes(layer));
   if (!options.fisher) return memory;
-  const int64_t head_bytes = 2 * linear_bytes(checkpoint, weights.head());
-  memory.sweep_bytes = fisher_state_bytes(data.tokens(), data.longest(), config, *options.fisher) +
-                       std::max(2 * memory.layer_bytes, head_bytes);
+  if (options.runner != nullptr && options.runner->sweeps()) {
+    memory.sweep_bytes = memory.hidden_bytes;  // the embeddings once more
+  } else {
+    const int64_t head_bytes = 2 * linear_bytes(checkpoint, weights.head());
+    memory.sweep_bytes =
+        fisher_state_bytes(data.tokens(), data.longest(), config, *options.fisher) +
+        std::max(2 * memory.layer_bytes, head_bytes);
+  }
   memory.weight_bytes = data.tokens() * weights_per_token() * int64_t{2 * sizeof(float)};
   return memory;
 }

@@ -28,7 +28,8 @@ Result<void> Calibration::State::weigh_tokens() {
                                       .device = device.get(),
                                       .watch = watch()}));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  seconds += took.count();
+  sweep_seconds = took.count();
+  seconds += sweep_seconds;
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "quantize/testing/calibration_runs.h"
+#include "quantize/testing/cpu_gradient_device.h"
 #include "tensor/float_formats.h"
 
 namespace nibble {
@@ -78,6 +79,63 @@ TEST_P(WeightedCalibration, PartsDoNotChangeWeightedSums) {
 INSTANTIATE_TEST_SUITE_P(Layouts, WeightedCalibration,
                          testing::Values(Layout::fused_experts, Layout::separate_experts,
                                          Layout::dense));
+
+/// The layer runner of the CPU as one that makes the sweep itself, in passes of one sample.
+class SweepingRunner final : public LayerRunner {
+ public:
+  SweepingRunner(const Model& model, BackendFactory make)
+      : model_(model),
+        runner_(make_host_layer_runner(model.weights, model.config, std::move(make))) {}
+  std::string_view name() const override { return "sweeping"; }
+  std::string description() const override { return "sweeping"; }
+  Result<void> start(LayerSamples samples) override {
+    weight_bytes = samples.weight_bytes;
+    return runner_->start(std::move(samples));
+  }
+  Result<void> run_layer(int layer, HiddenStates hidden, Taps& taps,
+                         const LayerWatch& watch) override {
+    return runner_->run_layer(layer, hidden, taps, watch);
+  }
+  Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override {
+    return runner_->run_head(head, watch);
+  }
+  bool weighs_tokens() const override { return true; }
+  bool sweeps() const override { return true; }
+  Result<std::unique_ptr<GradientDevice>> gradient_device(const GradientNeeds& needs) override {
+    asked = needs;
+    auto device =
+        std::make_unique<CpuGradientDevice>(model_.weights, model_.config, needs.longest,
+                                            PassLimits{.rows = needs.longest, .sequences = 1});
+    passes = device->passes;
+    return std::unique_ptr<GradientDevice>(std::move(device));
+  }
+
+  int64_t weight_bytes = 0;
+  GradientNeeds asked;
+  std::shared_ptr<int> passes;
+
+ private:
+  const Model& model_;
+  std::unique_ptr<LayerRunner> runner_;
+};
+
+TEST(WeightedCalibrationOf, ARunnerMayMakeTheSweep) {
+  const Model model(Layout::fused_experts);
+  const CalibrationData data = random_data();
+  const auto names = linear_names(model);
+  const Gathered expected = gather(model, data, with_fisher(int64_t{1} << 30, {}), names);
+  CalibrationOptions wanted = with_fisher(int64_t{1} << 30, {});
+  const auto runner = std::make_shared<SweepingRunner>(model, wanted.make_backend);
+  wanted.runner = runner;
+  const Gathered found = gather(model, data, std::move(wanted), names);
+  for (const std::string& name : names)
+    EXPECT_EQ(found.inputs.at(name).moment, expected.inputs.at(name).moment) << name;
+  EXPECT_EQ(runner->asked.rows, data.tokens());
+  EXPECT_EQ(runner->asked.longest, data.longest());
+  EXPECT_GT(runner->weight_bytes, 0);
+  ASSERT_NE(runner->passes, nullptr);
+  EXPECT_EQ(*runner->passes, std::ssize(data.samples) * model.config.layer_count());
+}
 
 TEST(WeightedCalibrationOf, ARunnerThatDoesNotWeighTokensIsRefused) {
   const Model model(Layout::dense);

@@ -63,7 +63,7 @@ TEST_F(FisherDevice, GivesTheWeightsOfTheCpuInAnyGroupsAndPasses) {
         EXPECT_EQ(found.at(module).weights, weights.weights) << module;
       }
       groups = std::max(groups, device.groups);
-      passes = std::max(passes, device.passes);
+      passes = std::max(passes, *device.passes);
     }
   EXPECT_GT(groups, 1);
   EXPECT_GE(passes, static_cast<int>(samples_.lengths.size()) * model_.config.layer_count());
@@ -79,7 +79,7 @@ TEST_F(FisherDevice, StopsWhenAsked) {
   }}));
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
-  EXPECT_EQ(device.passes, 3);
+  EXPECT_EQ(*device.passes, 3);
 }
 
 TEST(Stretches, KeepBothLimitsAndCutNoSample) {

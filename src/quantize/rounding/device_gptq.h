@@ -1,5 +1,5 @@
-// GPTQ's rounders where a device does the work (model/devices/gptq_device.h): the same bytes and the same
-// sums of errors as those of the CPU.
+// GPTQ's rounders where a device does the work (model/devices/gptq_device.h): the same bytes and
+// the same sums of errors as those of the CPU.
 #pragma once
 
 #include <memory>

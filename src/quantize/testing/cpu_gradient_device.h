@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
-#include "base/check.h"
 #include "model/devices/gradient_device.h"
 #include "quantize/gradient/gradient_squares.h"
 #include "quantize/gradient/head_gradient.h"
@@ -42,7 +42,7 @@ class CpuGradientDevice final : public GradientDevice {
     return {};
   }
   void forward(const GradientPass& pass) override {
-    ++passes;
+    ++*passes;
     gradient::LayerGradient::Trace trace;
     put(layer_.run(rows_of(states_[open_], pass), work(pass, {}), trace), pass, states_[open_ + 1]);
   }
@@ -67,7 +67,7 @@ class CpuGradientDevice final : public GradientDevice {
   }
 
   int groups = 0;
-  int passes = 0;  // forward
+  std::shared_ptr<int> passes = std::make_shared<int>();  // forward
 
  private:
   gradient::Pass work(const GradientPass& pass, const SquaresSeen& seen) {

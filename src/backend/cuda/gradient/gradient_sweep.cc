@@ -14,7 +14,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int64_t kPassRowChoices[] = {4096, 1024, 256};  // the most the card has room for
+constexpr int64_t kPassRowChoices[] = {16384, 4096, 1024, 256};  // with room for four in a group
 constexpr int64_t kPassSamples = 128;
 constexpr int64_t kLogitBytes = int64_t{512} << 20;  // of the rows whose logits are in memory
 constexpr std::string_view kWhat = "the backward sweep";
@@ -109,7 +109,7 @@ Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes)
     arena = GradientBuffers::cut(config_, limits_, nullptr, buffers_);
     left = free_bytes - weights - arena;
     group_rows_ = std::min(left / row_bytes(), needs_.rows);
-    if (group_rows_ >= std::max(limits_.rows, needs_.longest)) break;
+    if (group_rows_ >= std::min(4 * limits_.rows, needs_.rows)) break;
   }
   if (group_rows_ < needs_.longest)
     return make_error(

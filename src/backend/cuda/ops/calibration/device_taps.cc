@@ -15,14 +15,6 @@ MomentKind kind_of(SecondMoment kind) {
                                         : MomentKind::full;
 }
 
-/// The buffer grows and never shrinks.
-Result<void> fit(DeviceContext& device, DeviceBuffer& buffer, int64_t bytes) {
-  if (buffer.bytes() >= bytes) return {};
-  buffer = DeviceBuffer();
-  buffer = TRY(DeviceBuffer::allocate(device, bytes, kWhat));
-  return {};
-}
-
 /// True for an input whose sums stay on the card.
 bool is_kept(const InputStatistics* wanted) {
   return wanted != nullptr && wanted->place == MomentPlace::device;
@@ -118,7 +110,7 @@ Result<void> DeviceTaps::begin(InputStatistics& head, cudaStream_t stream) {
 Result<void> DeviceTaps::find_room(int64_t bytes) {
   if (moments_ != nullptr && moments_.use_count() > 1) std::swap(moments_, other_moments_);
   if (moments_ == nullptr || moments_.use_count() > 1) moments_ = std::make_shared<DeviceBuffer>();
-  return fit(*device_, *moments_, bytes);
+  return grow(*device_, *moments_, bytes);
 }
 
 Result<void> DeviceTaps::place(cudaStream_t stream) {
@@ -137,9 +129,9 @@ Result<void> DeviceTaps::place(cudaStream_t stream) {
     if (std::ranges::any_of(one.wanted, is_kept))
       squares = std::max(squares, std::ssize(one.wanted) * one.cols);
   }
-  TRY(fit(*device_, seen_, inputs * int64_t{sizeof(SeenRows)}));
-  TRY(fit(*device_, pointers_, inputs * int64_t{sizeof(double*)}));
-  TRY(fit(*device_, squares_, squares * int64_t{sizeof(double)}));
+  TRY(grow(*device_, seen_, inputs * int64_t{sizeof(SeenRows)}));
+  TRY(grow(*device_, pointers_, inputs * int64_t{sizeof(double*)}));
+  TRY(grow(*device_, squares_, squares * int64_t{sizeof(double)}));
   TRY(find_room(doubles * int64_t{sizeof(double)}));
   std::vector<double*> pointers;
   for (const int64_t place : places)
@@ -156,44 +148,12 @@ Result<void> DeviceTaps::place(cudaStream_t stream) {
   return std::ranges::any_of(roles_, &Role::weighed) ? place_weights(stream) : Result<void>{};
 }
 
-/// The weights of all inputs, one after the other.
 Result<void> DeviceTaps::place_weights(cudaStream_t stream) {
-  std::vector<float> weights;
-  std::vector<int32_t> tokens;
-  struct Places {
-    const TokenWeights* from = nullptr;
-    size_t weights = 0, tokens = 0;
-  };
-  std::vector<Places> places;
+  std::vector<const TokenWeights*> inputs;
   for (const Role& one : roles_)
-    for (const InputStatistics* wanted : one.wanted) {
-      const TokenWeights* from = wanted == nullptr ? nullptr : wanted->weights;
-      places.push_back({.from = from, .weights = weights.size(), .tokens = tokens.size()});
-      if (from == nullptr) continue;
-      weights.insert(weights.end(), from->weights.begin(), from->weights.end());
-      tokens.insert(tokens.end(), from->tokens.begin(), from->tokens.end());
-    }
-  TRY(fit(*device_, token_weights_, std::ssize(weights) * int64_t{sizeof(float)}));
-  TRY(fit(*device_, weight_tokens_, std::ssize(tokens) * int64_t{sizeof(int32_t)}));
-  TRY(fit(*device_, weights_, std::ssize(places) * int64_t{sizeof(DeviceTokenWeights)}));
-  std::vector<DeviceTokenWeights> table;
-  for (const Places& one : places) {
-    DeviceTokenWeights& to = table.emplace_back();
-    if (one.from == nullptr) continue;
-    to = {.tokens = one.from->tokens.empty() ? nullptr : weight_tokens_.as<int32_t>() + one.tokens,
-          .weights = token_weights_.as<float>() + one.weights,
-          .count = static_cast<int32_t>(one.from->weights.size()),
-          .other = one.from->other};
-  }
-  const auto send = [stream](const DeviceBuffer& to, const auto& from) {
-    CUDA_CHECK(cudaMemcpyAsync(to.as<void>(), from.data(), from.size() * sizeof(from[0]),
-                               cudaMemcpyHostToDevice, stream));
-  };
-  send(token_weights_, weights);
-  send(weight_tokens_, tokens);
-  send(weights_, table);
-  CUDA_CHECK(cudaStreamSynchronize(stream));  // what was sent ends here
-  return {};
+    for (const InputStatistics* wanted : one.wanted)
+      inputs.push_back(wanted == nullptr ? nullptr : wanted->weights);
+  return weights_.place(*device_, inputs, stream);
 }
 
 /// `pass_row`: of each assignment; nullptr: the assignment itself.
@@ -204,7 +164,7 @@ void DeviceTaps::sum(const Role& role, InputRows rows, const int32_t* pass_row,
   CUDA_CHECK(see_rows(rows, scratch, seen_.as<SeenRows>() + role.first, stream));
   if (role.kind == SecondMoment::none) return;
   if (role.weighed) {
-    const WeighedRows to{.weights = weights_.as<DeviceTokenWeights>() + role.first,
+    const WeighedRows to{.weights = weights_.inputs() + role.first,
                          .pass_row = pass_row,
                          .first_token = first_token_,
                          .x = weighed_x_.as<uint16_t>(),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/ops/calibration/input_sums.h"
+#include "backend/cuda/ops/calibration/weighed_rows.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "model/config/config.h"
 #include "model/taps.h"
@@ -89,12 +90,11 @@ class DeviceTaps {
   int32_t experts_ = 0;
   int64_t first_token_ = 0;
   DeviceBuffer row_amax_, row_, segments_;
-  DeviceBuffer weighed_x_, weighed_row_;        // of one input, or of all experts'
-  DeviceBuffer weights_;                        // DeviceTokenWeights [inputs of all roles]
-  DeviceBuffer token_weights_, weight_tokens_;  // what those point to
-  DeviceBuffer seen_;                           // SeenRows [inputs of all roles]
-  DeviceBuffer pointers_;                       // double* [the same]
-  DeviceBuffer squares_;                        // F64 [inputs of a role, its columns]
+  DeviceBuffer weighed_x_, weighed_row_;  // of one input, or of all experts'
+  DeviceTokenTable weights_;              // of the inputs of all roles
+  DeviceBuffer seen_;                     // SeenRows [inputs of all roles]
+  DeviceBuffer pointers_;                 // double* [the same]
+  DeviceBuffer squares_;                  // F64 [inputs of a role, its columns]
   // F64; taps may hold the memory of one while the other is summed up.
   std::shared_ptr<DeviceBuffer> moments_ = nullptr, other_moments_ = nullptr;
 };

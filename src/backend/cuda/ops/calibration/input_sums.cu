@@ -4,6 +4,7 @@
 // Bound: FLOPs, T K (K + 1) of a full H (tiles of 128 x 128 on and above the diagonal); of 16x16
 // blocks and of diagonals the tile of 64 x 64 columns around each is made whole, 128 T K, and what
 // is not wanted is dropped: four times the arithmetic, still under what reading x from L2 takes.
+#include "backend/cuda/ops/calibration/input_segments.cuh"
 #include "backend/cuda/ops/calibration/input_sums.h"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/ptx/shared_tile.cuh"
@@ -43,10 +44,6 @@ __global__ __launch_bounds__(kThreads) void row_kernel(InputRows in, float* row_
   most = warp_max(most);
   sound = __all_sync(kAll, sound) != 0;
   if (lane == 0) row_amax[row] = sound ? most : -1.0F;
-}
-
-__device__ Segment segment_of(const InputRows& in, int input) {
-  return in.segments == nullptr ? Segment{0, in.assignments} : in.segments[input];
 }
 
 /// A block has one input.
@@ -90,47 +87,6 @@ __global__ void segment_kernel(const ExpertTile* tiles, const int32_t* tile_coun
   const bool last = i + 1 == *tile_count || tiles[i + 1].expert != tile.expert;
   if (first) segments[tile.expert].begin = tile.begin;
   if (last) segments[tile.expert].end = tile.begin + tile.count;
-}
-
-// ---- weights of tokens ----
-
-__device__ float weight_of(const DeviceTokenWeights& w, int64_t token) {
-  if (w.weights == nullptr) return 1.0F;
-  if (w.tokens == nullptr) return token < w.count ? w.weights[token] : w.other;
-  int low = 0, high = w.count;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (w.tokens[middle] < token) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low < w.count && w.tokens[low] == token ? w.weights[low] : w.other;
-}
-
-/// The blocks of column blockIdx.y have one input; a warp has one row at a time.
-__global__ __launch_bounds__(kThreads) void weigh_kernel(InputRows in, const int32_t* row,
-                                                         WeighedRows to) {
-  const Segment rows = segment_of(in, static_cast<int>(blockIdx.y));
-  const DeviceTokenWeights weights = to.weights[blockIdx.y];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t stride = weighed_stride(in.cols);
-  for (int a = rows.begin + static_cast<int>((blockIdx.x * kThreads + threadIdx.x) / kWarp);
-       a < rows.end; a += static_cast<int>(gridDim.x) * kThreads / kWarp) {
-    if (lane == 0) to.row[a] = row[a] < 0 ? -1 : a;
-    if (row[a] < 0) continue;
-    const int pass_row = to.pass_row == nullptr ? a : to.pass_row[a];
-    const float factor = sqrtf(weight_of(weights, to.first_token + pass_row));
-    for (int i = lane * 8; i < stride; i += kWarp * 8) {
-      const uint4 v = *reinterpret_cast<const uint4*>(in.packed_x + row[a] * in.x_stride + i);
-      const auto scaled = [factor](uint32_t pair) {
-        return to_bf16_pair(factor * low_bf16(pair), factor * high_bf16(pair));
-      };
-      *reinterpret_cast<uint4*>(to.x + a * stride + i) =
-          make_uint4(scaled(v.x), scaled(v.y), scaled(v.z), scaled(v.w));
-    }
-  }
 }
 
 // ---- second moments ----
@@ -350,16 +306,6 @@ cudaError_t see_rows(const InputRows& in, const SumScratch& scratch, SeenRows* s
   if (in.x_stride % 8 != 0) return cudaErrorInvalidValue;
   row_kernel<<<blocks_for(int64_t{in.x_rows} * kWarp), kThreads, 0, stream>>>(in, scratch.row_amax);
   see_kernel<<<static_cast<unsigned>(in.inputs), kThreads, 0, stream>>>(in, scratch, seen);
-  return cudaGetLastError();
-}
-
-cudaError_t weigh_rows(const InputRows& in, const SumScratch& scratch, const WeighedRows& to,
-                       cudaStream_t stream) {
-  constexpr unsigned kBlocks = 16;  // for each of many inputs; a single one has more
-  if (in.assignments == 0) return cudaSuccess;
-  const dim3 grid(in.inputs == 1 ? blocks_for(int64_t{in.assignments} * kWarp) : kBlocks,
-                  static_cast<unsigned>(in.inputs));
-  weigh_kernel<<<grid, kThreads, 0, stream>>>(in, scratch.row, to);
   return cudaGetLastError();
 }
 

@@ -49,28 +49,6 @@ cudaError_t expert_segments(const ExpertTile* tiles, const int32_t* tile_count, 
 cudaError_t see_rows(const InputRows& in, const SumScratch& scratch, SeenRows* seen,
                      cudaStream_t stream);
 
-/// The weights of tokens in the sums over one input, as TokenWeights has them.
-struct DeviceTokenWeights {
-  const int32_t* tokens = nullptr;  // ascending; null: 0, 1, 2, ...
-  const float* weights = nullptr;   // null: every token counts once
-  int32_t count = 0;
-  float other = 1.0F;  // of tokens that are not among them
-};
-
-/// Where the rows of an input that are scaled by the roots of their weights go.
-struct WeighedRows {
-  const DeviceTokenWeights* weights = nullptr;  // [inputs]
-  const int32_t* pass_row = nullptr;            // [assignments] row of the pass; null: the same
-  int64_t first_token = 0;                      // the token of the pass's row 0
-  uint16_t* x = nullptr;                        // [assignments, weighed_stride(cols)]
-  int32_t* row = nullptr;                       // [assignments] as SumScratch::row, of x
-};
-constexpr int64_t weighed_stride(int64_t cols) { return (cols + 63) / 64 * 64; }
-/// Scales the rows that count (see_rows came before); their sums are those with weights, up to the
-/// rounding of sqrt(weight) x to BF16.
-cudaError_t weigh_rows(const InputRows& in, const SumScratch& scratch, const WeighedRows& to,
-                       cudaStream_t stream);
-
 enum class MomentKind : uint8_t { diagonal, blocks, full };
 /// moments[i] += sum of x x^T over the rows of input i that count (see_rows came before), in the
 /// layout of InputStatistics::moment; a null moments[i] is passed over. F32 within the pass on the

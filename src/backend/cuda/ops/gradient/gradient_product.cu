@@ -1,7 +1,7 @@
-// A block makes kTileRows x kTileCols numbers on tensor cores, a warp 32 x 32 of them, from panels of
-// kDepth terms in shared memory; the next panel is on its way in registers meanwhile. Rows are F32 as
-// the sum of two BF16 numbers, whose products with the BF16 matrix are added up in F32: 16 bits of
-// each number count. Any card from sm_80 up.
+// A block makes kTileRows x kTileCols numbers on tensor cores, a warp 32 x 32 of them, from panels
+// of kDepth terms in shared memory; the next panel is on its way in registers meanwhile. Rows are
+// F32 as the sum of two BF16 numbers, whose products with the BF16 matrix are added up in F32: 16
+// bits of each number count. Any card from sm_80 up.
 // Bound: FLOPs of the tensor cores, 4 R N K, twice those of one BF16 product.
 #include "backend/cuda/ops/gradient/gradient_product.h"
 
