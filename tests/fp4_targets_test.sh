@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fp4_targets_test.sh: the kernels of products of 4-bit codes for targets that a release has no code
+# fp4_targets_test.sh: the kernels of products of codes for targets that a release has no code
 # of its own for (sm_121a, sm_103a) and for the family of compute capability 10 (sm_100f): compiled
 # alone, and held against what tools/cuda_fp4.py says of their instructions and resources. The ones
 # of a release are in its objects. Needs nvcc, no card.
@@ -14,10 +14,10 @@ passed=0
 failed=0
 for target in 121a 100f 103a; do
   objects=()
-  for name in fp4_gemm fp4_proof; do
+  for name in quantized_gemm fp4_proof; do
     object=$work/$name.$target.o
     nvcc -c "--generate-code=arch=compute_$target,code=[sm_$target]" -std=c++20 -O3 -DNDEBUG \
-      --expt-relaxed-constexpr -Isrc -o "$object" "src/backend/cuda/ops/fp4/$name.cu" || continue
+      --expt-relaxed-constexpr -Isrc -o "$object" "src/backend/cuda/ops/quantized/$name.cu" || continue
     objects+=("$object")
   done
   if [ ${#objects[@]} -eq 2 ] && "$python" tools/cuda_fp4.py --resources "${objects[@]}"; then

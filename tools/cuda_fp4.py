@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Holds the kernels of products of 4-bit codes against what they claim, in compiled code.
+"""Holds the kernels of products of codes against what they claim, in compiled code.
 
     tools/cuda_fp4.py [--resources] FILE...
 
-FILE is an object or cubin of src/backend/cuda/ops/fp4. Code for compute capability 12 must have the
-block-scaled 4-bit instruction in every kernel made for it and nothing of the emulation; code for
-other cards the reverse. --resources, for code that is optimised, asks for the instruction as often
-as a tile has it, and limits registers, local memory (spills) and static shared memory. Reads what
-cuobjdump prints. Prints 'N passed, N failed'.
+FILE is an object or cubin of src/backend/cuda/ops/quantized. Code for compute capability 12 must
+have the block-scaled 4-bit instruction in every kernel made for it and nothing of the emulation;
+code for other cards the reverse. Kernels in FP8 must have the instruction for E4M3 on compute
+capability 8.9 and 12, the one for F16 in its place on 9 and 10, and no code below 8.9. --resources,
+for code that is optimised, asks for the instruction as often as a tile has it, and limits
+registers, local memory (spills) and static shared memory. Reads what cuobjdump prints. Prints 'N
+passed, N failed'.
 """
 
 import collections
@@ -19,17 +21,20 @@ from cuda_targets import cuobjdump
 
 INSTRUCTION = "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"
 EMULATION = "IDP.4A"  # dot products of bytes
+FP8_INSTRUCTION = "QMMA.16832.F32.E4M3.E4M3"
+FP16_INSTRUCTION = "HMMA.16816.F32"  # two are one of FP8, whose operands are converted before
 # Tokens of a tile: instructions in a kernel (left x right operands x steps of a stage), and
 # the registers that a thread may have, with the instruction and without. One block of 256 threads
 # fits an SM with 255, two with 128.
 TILES = {128: (2 * 8 * 2, 208, 255), 32: (1 * 4 * 2, 112, 128)}
+FP8_REGISTERS = {128: 255, 32: 128}  # sums of 128 columns are kept beside those of all
 OUTPUTS = 4  # kernels of each tile
 FRAGMENTS = 8  # instructions of the kernel that shows the instruction alone: one for each choice
 
 TARGET = r"\s*(?:arch = |code for )(sm_\d+)"  # without a letter, which not every listing has
 RESERVED = 1024  # bytes of shared memory that every block has from compute capability 9.0 up
 
-Kernel = collections.namedtuple("Kernel", "target machine tokens instructions emulated length")
+Kernel = collections.namedtuple("Kernel", "target kind tokens operations length")
 
 
 def printed(option, path):
@@ -38,16 +43,17 @@ def printed(option, path):
 
 
 def kind_of(name):
-    """(made for the instruction?, tokens of a tile or 0) of a mangled name, or None."""
-    if "fp4_kernel" in name:
-        return "MachineFp4" in name, int(re.search(r"Li(\d+)EE", name)[1])
+    """("machine", "software" or "fp8", tokens of a tile or 0) of a mangled name, or None."""
+    by = "machine" if "MachineFp4" in name else "fp8" if "Fp8Operands" in name else "software"
+    if "quantized_kernel" in name:
+        return by, int(re.search(r"Li(\d+)EE", name)[1])
     if "fragments_kernel" in name:
-        return "MachineFp4" in name, 0
+        return by, 0
     return None
 
 
 def kernels_of(path):
-    """{(target, name): Kernel} of the products of 4-bit codes in a file."""
+    """{(target, name): Kernel} of the products of codes in a file."""
     found = {}
     target = name = ""
     lines = collections.defaultdict(list)
@@ -62,25 +68,44 @@ def kernels_of(path):
     for (where, function), code in lines.items():
         kind = kind_of(function)
         if kind is not None:
-            found[where, function] = Kernel(where, kind[0], kind[1],
-                                            sum(op == INSTRUCTION for op in code),
-                                            sum(op.startswith(EMULATION) for op in code),
+            operations = {part: sum(op.startswith(part) for op in code)
+                          for part in (INSTRUCTION, EMULATION, FP8_INSTRUCTION, FP16_INSTRUCTION)}
+            found[where, function] = Kernel(where, *kind, operations,
                                             sum(op != "NOP" for op in code))
     return found
 
 
+def wrong_fp8_code(kernel, optimised):
+    """As wrong_code, of a kernel in FP8."""
+    if kernel.target in ("sm_80", "sm_86"):
+        if optimised and kernel.length > 8:
+            return f"{kernel.length} instructions in a kernel that has nothing to do there"
+        return ""
+    native = kernel.target.startswith(("sm_89", "sm_12"))
+    wanted, other = (FP8_INSTRUCTION, FP16_INSTRUCTION)[::1 if native else -1]
+    expected = TILES[kernel.tokens][0] * (1 if native else 2)
+    count = kernel.operations[wanted]
+    if count != expected and (optimised or not count):
+        return f"{count} of {expected} instructions {wanted}"
+    return f"{other} besides" if kernel.operations[other] else ""
+
+
 def wrong_code(kernel, optimised):
     """A sentence about code that is not what its name claims, or ""."""
+    if kernel.kind == "fp8":
+        return wrong_fp8_code(kernel, optimised)
     native = kernel.target.startswith("sm_12")
     expected = TILES[kernel.tokens][0] if kernel.tokens else FRAGMENTS
-    if kernel.machine and native:
-        if kernel.instructions != expected and (optimised or not kernel.instructions):
-            return f"{kernel.instructions} of {expected} instructions {INSTRUCTION}"
-        return "emulates besides" if kernel.emulated else ""
-    if kernel.instructions:
+    count = kernel.operations[INSTRUCTION]
+    emulated = kernel.operations[EMULATION]
+    if kernel.kind == "machine" and native:
+        if count != expected and (optimised or not count):
+            return f"{count} of {expected} instructions {INSTRUCTION}"
+        return "emulates besides" if emulated else ""
+    if count:
         return f"the instruction, in a kernel that is not made for it on {kernel.target}"
-    if not kernel.machine and (not native or not kernel.tokens):
-        return "" if kernel.emulated else "no emulation in the kernel that emulates"
+    if kernel.kind == "software" and (not native or not kernel.tokens):
+        return "" if emulated else "no emulation in the kernel that emulates"
     if optimised and kernel.tokens and kernel.length > 8:
         return f"{kernel.length} instructions in a kernel that has nothing to do there"
     return ""
@@ -103,10 +128,14 @@ def resources_of(path):
 
 
 def wrong_resources(kernel, used):
-    most = TILES[kernel.tokens][1 if kernel.machine else 2] if kernel.tokens else 128
+    if kernel.kind == "fp8":
+        most = FP8_REGISTERS[kernel.tokens]
+    else:
+        most = TILES[kernel.tokens][1 if kernel.kind == "machine" else 2] if kernel.tokens else 128
     if used["REG"] > most:
         return f"{used['REG']} registers, at most {most}"
-    if kernel.machine and (used["STACK"] or used["LOCAL"]):  # the emulation calls a function
+    # The emulation calls a function, which has a stack.
+    if kernel.kind != "software" and (used["STACK"] or used["LOCAL"]):
         return f"{used['STACK']} bytes of stack, {used['LOCAL']} of local memory"
     if used["SHARED"] > RESERVED:
         return f"{used['SHARED']} bytes of static shared memory, at most {RESERVED}"
@@ -127,23 +156,23 @@ def main():
         resources = resources_of(path) if with_resources else {}
         for (target, name), kernel in kernels_of(path).items():
             judge(f"{target} {name}", wrong_code(kernel, with_resources))
-            tiles[target, kernel.machine, kernel.tokens] += 1
+            tiles[target, kernel.kind, kernel.tokens] += 1
             if with_resources:
                 used = resources[target, name]
                 judge(f"{target} {name}", wrong_resources(kernel, used))
                 if kernel.length > 8:
-                    by = "instruction" if kernel.machine else "emulation"
-                    print(f"{target} {by}, {kernel.tokens} tokens: {kernel.length} instructions, "
-                          f"{kernel.instructions} of them for matrices, {used['REG']} registers")
+                    matrices = sum(count for part, count in kernel.operations.items()
+                                   if part != EMULATION)
+                    print(f"{target} {kernel.kind}, {kernel.tokens} tokens: {kernel.length} "
+                          f"instructions, {matrices} of them for matrices, {used['REG']} registers")
     for target in sorted({target for target, _, _ in tiles}):
-        for machine in (False, True):
+        for kind in ("software", "machine", "fp8"):
             for tokens in TILES:
-                number = tiles[target, machine, tokens]
-                by = "machine" if machine else "software"
-                judge(f"{target}: kernels of {tokens} tokens, {by}",
+                number = tiles[target, kind, tokens]
+                judge(f"{target}: kernels of {tokens} tokens, {kind}",
                       "" if number == OUTPUTS else f"{number} of {OUTPUTS}")
     if not tiles:
-        judge("files", "no kernels of products of 4-bit codes")
+        judge("files", "no kernels of products of codes")
     print(f"{counts['passed']} passed, {counts['failed']} failed")
     return 1 if counts["failed"] else 0
 

@@ -2,7 +2,7 @@
 // checks of src/backend/cuda/checks, and mistakes in layouts, planted, that must be seen.
 //   cuda_fp4_check [harness|instruction|rows|products|mistakes ...]
 #include "check_program.h"
-#include "fp4_mistakes.h"
+#include "quantized_mistakes.h"
 
 int main(int argc, char** argv) {
   using namespace nibble;
@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
     const auto asked = [&](const char* part) { return words.none() || words.has(part); };
     if (asked("harness")) checks::check_harness(tally);
     if (asked("instruction")) checks::check_instruction(tally);
-    if (asked("rows")) checks::check_fp4_rows(tally);
+    if (asked("rows")) checks::check_quantized_rows(tally);
     if (asked("products")) checks::check_fp4(tally);
     if (asked("mistakes")) bench::check_planted_mistakes(tally);
   });

@@ -25,9 +25,9 @@ std::string_view words_of(Activations activations, const Architecture& card) {
   if (activations != Activations::declared) return "bf16";
   switch (card.fp4) {
     case Architecture::Fp4::machine:
-      return "declared (products of 4-bit codes)";
+      return "declared (products of codes)";
     case Architecture::Fp4::software:
-      return "declared (products of 4-bit codes, emulated)";
+      return "declared (products of codes, 4-bit ones emulated)";
     default:
       return "declared (emulated)";
   }

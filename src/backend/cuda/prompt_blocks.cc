@@ -30,7 +30,7 @@ PromptGemm plain_gemm(const Context& context, const Input& in, const DeviceLinea
                    .output = out.kind,
                    .y = out.y,
                    .y_stride = out.stride},
-          .fp4 = in.fp4};
+          .codes = in.codes};
 }
 /// Makes a product of `in` rounded as w declares it; it must run before the next is made.
 PromptGemm gemm_of(const Context& context, const Input& in, const DeviceLinear& w,

@@ -8,9 +8,9 @@
 #include "backend/cuda/ops/attention/attention.h"
 #include "backend/cuda/ops/attention/flash_prefill.h"
 #include "backend/cuda/ops/draft/draft.h"
-#include "backend/cuda/ops/fp4/fp4_rows.h"
 #include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/ops/linear/linear.h"
+#include "backend/cuda/ops/quantized/quantized_rows.h"
 #include "backend/cuda/ops/route/prompt_route.h"
 
 namespace nibble::cuda {
@@ -156,7 +156,7 @@ class Cutter {
   void cut_rounded() {
     const int64_t share = config_.moe ? config_.moe->top_k : 1;
     const int64_t widest = std::max({share * work_.x_stride, work_.mixed_stride, work_.act_stride});
-    const int64_t codes = share * fp4_row_bytes(work_.act_stride);  // of the inputs of down
+    const int64_t codes = share * fp8_row_bytes(work_.act_stride);  // of the inputs of down
     work_.rounded = carver_.take(rows_ * std::max(widest * kBf16, codes));
   }
 

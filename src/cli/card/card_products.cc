@@ -62,10 +62,11 @@ Result<ProductsChoice> settle_card_products(const Weights& weights, const Produc
   });
   notice += outcome.notice;
   settled = cuda::settle_products(weights, options.activations, request.asked, outcome.proof);
-  if (!request.require_native || settled.way != Fp4Products::widened) return settled;
-  return no_native_products(settled.reason.empty()
-                                ? "a checkpoint in which no linear declares 4-bit inputs"
-                                : settled.reason);
+  if (!request.require_native) return settled;
+  if (cuda::linears_in_fp4(weights) == 0)
+    return no_native_products("a checkpoint in which no linear declares 4-bit inputs");
+  if (settled.way != Fp4Products::widened) return settled;
+  return no_native_products(settled.reason);
 }
 
 }  // namespace nibble

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "backend/cuda/activations/activation_rule.h"
-#include "backend/cuda/ops/fp4/fp4_cases.h"
+#include "backend/cuda/ops/quantized/fp4_cases.h"
 #include "base/result.h"
 #include "model/backend.h"
 

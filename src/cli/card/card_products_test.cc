@@ -58,7 +58,7 @@ class CardProducts : public testing::Test {
   ProductsRequest software_{.asked = Fp4Products::software};
 };
 
-constexpr const char* kCodes = "declared (products of 4-bit codes, emulated)";
+constexpr const char* kCodes = "declared (products of codes, 4-bit ones emulated)";
 
 TEST_F(CardProducts, AreProvedOnceAndTakenByTheRule) {
   for (const bool remembered : {false, true}) {

@@ -47,8 +47,8 @@ TEST_P(EngineBits, WithProductsOf4BitCodes) {
   }
 }
 
-/// `mixed` declares activations of 8 bits alone: the rule leaves them out, and what is asked for is
-/// widened.
+/// `mixed` declares activations of 8 bits alone: the rule leaves them out; where they are asked
+/// for, prompts are products in FP8 and generated rows are widened.
 TEST_P(EngineBits, WithDeclaredActivationsOf8Bits) {
   if (!on_card()) GTEST_SKIP() << "kernels of a card";
   const OwnCache cache;
@@ -139,7 +139,7 @@ TEST_P(EngineBits, GreedyTextOf4BitCodesIsTheCpus) {
     request.backend = "cuda";
     request.wanted.asked = Fp4Products::software;
     const Written found = greedy(request, questions.prompts, 24);
-    EXPECT_NE(found.model.find("products of 4-bit codes, emulated"), std::string::npos)
+    EXPECT_NE(found.model.find("products of codes, 4-bit ones emulated"), std::string::npos)
         << found.model;
     int same = 0;
     for (size_t i = 0; i < questions.prompts.size(); ++i)

@@ -121,6 +121,36 @@ TEST(ExpectedSpeed, TheTableOfTheDocuments) {
   }
 }
 
+/// Prompts of a model in `mixed` with its FP8 matrices multiplied as codes, at twice the rate of
+/// BF16, as these cards print it. Such products are no column of a plan, so the rows of FP8 are
+/// counted here as those of NVFP4 are elsewhere.
+TEST(ExpectedSpeed, PromptsWithProductsInFp8) {
+  const Model model(WeightLayout::mixed);
+  std::vector<WeightRow> rows = model.weights;
+  for (WeightRow& row : rows) {
+    const bool fp8 = row.format == WeightFormat::fp8_tensor ||
+                     row.format == WeightFormat::fp8_channel ||
+                     row.format == WeightFormat::fp8_block;
+    row.format = fp8 ? WeightFormat::nvfp4 : WeightFormat::plain;
+  }
+  const PromptWork work = prompt_work(model.config, rows, kExpectedPrompt);
+  EXPECT_GT(work.linear_codes, 2.0 * 0.8e9);
+  struct Row {
+    std::string_view card;
+    double weight_only, fp8;
+  };
+  for (const auto& [card, weight_only, fp8] :
+       {Row{"rtx5090", 9107, 11023}, {"rtx-pro-6000", 20464, 24431}, {"dgx-spark", 3586, 4266}}) {
+    const PlannedCard planned = find_card(card).value();
+    const double rate = rates_of(planned)->bf16;
+    const auto tokens = [&](double code_rate) {
+      return 1 / prompt_seconds(work, rate, code_rate, kWarpShares, planned.bandwidth_bytes);
+    };
+    EXPECT_NEAR(tokens(rate), weight_only, 1) << card;
+    EXPECT_NEAR(tokens(2 * rate), fp8, 1) << card;
+  }
+}
+
 TEST(ExpectedSpeed, AsJson) {
   PlanReport report;
   EXPECT_EQ(plan_json(report).find("expected_speed"), nullptr);

@@ -29,7 +29,7 @@ struct Case {
   const char* name;
   const char* recipe;
   Dialect dialect;
-  bool codes = false;  // products of 4-bit codes, emulated
+  bool codes = false;  // products of codes: of 4 bits emulated, of 8 bits in prompts
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -39,6 +39,8 @@ const Case kCases[] = {
     {"fp8_static", "fp8", Dialect::modelopt},
     {"w4a4_codes", "w4a4", Dialect::compressed_tensors, true},
     {"w4a4_fp8_head_codes", "w4a4-fp8-head", Dialect::compressed_tensors, true},
+    {"fp8_per_token_codes", "mixed", Dialect::compressed_tensors, true},
+    {"fp8_static_codes", "fp8", Dialect::modelopt, true},
 };
 
 /// The divergence of q from p, over rows.
@@ -148,7 +150,7 @@ class DeclaredOnCuda : public testing::TestWithParam<Case> {
 TEST_P(DeclaredOnCuda, CostsWhatItCostsOnTheCpu) {
   const auto card = on_card(Activations::declared);
   const std::string_view how = GetParam().codes
-                                   ? "activations declared (products of 4-bit codes, emulated)"
+                                   ? "activations declared (products of codes, 4-bit ones emulated)"
                                    : "activations declared (emulated)";
   EXPECT_NE(card->description().find(how), std::string::npos) << card->description();
   const auto bf16 = on_card(Activations::bf16);

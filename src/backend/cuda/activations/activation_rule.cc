@@ -1,20 +1,46 @@
 // The rule, first reason first.
 #include "backend/cuda/activations/activation_rule.h"
 
+#include "backend/cuda/weights/device_weights.h"
 #include "base/concat.h"
 
 namespace nibble::cuda {
 namespace {
 
-int64_t in_fp4(const LinearSource& linear) {
+bool in_fp4(const LinearSource& linear) {
   return linear.scheme.weights == WeightFormat::nvfp4 &&
-                 linear.scheme.activations == ActivationFormat::nvfp4
-             ? 1
-             : 0;
+         linear.scheme.activations == ActivationFormat::nvfp4;
+}
+bool in_fp8(const LinearSource& linear) {
+  const ActivationFormat inputs = linear.scheme.activations;
+  return linear.present() && format_of(linear.scheme) == Format::fp8 &&
+         inputs != ActivationFormat::high && inputs != ActivationFormat::nvfp4;
 }
 
-int64_t in_fp4(const MlpSources& mlp) {
-  return in_fp4(mlp.gate) + in_fp4(mlp.up) + in_fp4(mlp.down);
+/// Counts the linears of a model that `is_one` takes.
+int64_t count_linears(const LinearSource& head, std::span<const LayerSources> layers,
+                      bool (&is_one)(const LinearSource&)) {
+  int64_t count = is_one(head) ? 1 : 0;
+  const auto add = [&](const LinearSource& linear) { count += is_one(linear) ? 1 : 0; };
+  const auto add_mlp = [&](const MlpSources& mlp) {
+    for (const LinearSource* linear : {&mlp.gate, &mlp.up, &mlp.down}) add(*linear);
+  };
+  for (const LayerSources& layer : layers) {
+    const AttentionSources& attention = layer.attention;
+    for (const LinearSource* linear :
+         {&attention.q, &attention.k, &attention.v, &attention.o, &layer.delta_net.qkv,
+          &layer.delta_net.z, &layer.delta_net.b, &layer.delta_net.a, &layer.delta_net.out})
+      add(*linear);
+    add_mlp(layer.dense_mlp);
+    add_mlp(layer.moe.shared);
+    for (const MlpSources& expert : layer.moe.experts) add_mlp(expert);
+  }
+  return count;
+}
+
+/// True if declared inputs that were asked for are of 8 bits alone and prompts can take them.
+bool takes_fp8_alone(const ActivationFacts& facts, int64_t in_fp8) {
+  return facts.declared == 0 && in_fp8 > 0 && facts.computable && facts.proof == Fp4Proof::equal;
 }
 
 }  // namespace
@@ -22,19 +48,11 @@ int64_t in_fp4(const MlpSources& mlp) {
 int64_t linears_in_fp4(const Weights& weights) {
   return linears_in_fp4(weights.head(), weights.layers());
 }
-
 int64_t linears_in_fp4(const LinearSource& head, std::span<const LayerSources> layers) {
-  int64_t count = in_fp4(head);
-  for (const LayerSources& layer : layers) {
-    const AttentionSources& attention = layer.attention;
-    for (const LinearSource* linear :
-         {&attention.q, &attention.k, &attention.v, &attention.o, &layer.delta_net.qkv,
-          &layer.delta_net.z, &layer.delta_net.b, &layer.delta_net.a, &layer.delta_net.out})
-      count += in_fp4(*linear);
-    count += in_fp4(layer.dense_mlp) + in_fp4(layer.moe.shared);
-    for (const MlpSources& expert : layer.moe.experts) count += in_fp4(expert);
-  }
-  return count;
+  return count_linears(head, layers, in_fp4);
+}
+int64_t linears_in_fp8(const Weights& weights) {
+  return count_linears(weights.head(), weights.layers(), in_fp8);
 }
 
 ActivationChoice choose_activations(const ActivationFacts& facts) {
@@ -65,10 +83,15 @@ ProductsChoice settle_products(const Weights& weights, Activations asked, Fp4Pro
   // Input scales are read only where there is something to choose.
   ActivationFacts facts{
       .has_instruction = true, .proof = proof, .declared = linears_in_fp4(weights)};
-  if (facts.declared > 0) facts.computable = check_declared(weights).ok();
+  const int64_t in_fp8 = asked == Activations::declared ? linears_in_fp8(weights) : 0;
+  if (facts.declared + in_fp8 > 0) facts.computable = check_declared(weights).ok();
   const ActivationChoice choice = choose_activations(facts);
   settled.reason = choice.reason;
-  if (choice.mode != Activations::declared) return settled;
+  if (takes_fp8_alone(facts, in_fp8))
+    settled.reason =
+        concat(in_fp8, " linears declare 8-bit inputs; prompts get them in products of FP8 codes");
+  else if (choice.mode != Activations::declared)
+    return settled;
   settled.activations = Activations::declared;
   settled.way = way;
   return settled;

@@ -36,12 +36,14 @@ Result<void> check_declared(const Weights& weights);
 /// Applies the rule to activations `asked` for, with the weights of a file. `way`: that of
 /// products on this card once they are proved; widened: it has no instruction and nothing stands in
 /// for one, so nothing changes. Declared activations that were asked for stay declared, and are
-/// multiplied as codes where that is proved.
+/// multiplied as codes where that is proved: of 4 bits, and in prompts of 8.
 ProductsChoice settle_products(const Weights& weights, Activations asked, Fp4Products way,
                                Fp4Proof proof);
 
 /// Linears whose weights are in NVFP4 and which declare inputs in NVFP4.
 int64_t linears_in_fp4(const Weights& weights);
 int64_t linears_in_fp4(const LinearSource& head, std::span<const LayerSources> layers);
+/// The same of FP8 and inputs in FP8.
+int64_t linears_in_fp8(const Weights& weights);
 
 }  // namespace nibble::cuda

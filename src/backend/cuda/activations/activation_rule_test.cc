@@ -67,6 +67,13 @@ TEST(ActivationRule, LinearsOfFiles) {
   EXPECT_EQ(count("fp8-mixed"), 1);
   EXPECT_EQ(count("nvfp4-w4a16"), 0);
   EXPECT_EQ(count("qwen-fp8"), 0);
+  const auto count_fp8 = [](const char* name) {
+    return linears_in_fp8(load_golden(concat("model-quantized/", name)).weights);
+  };
+  EXPECT_EQ(count_fp8("qwen-fp8"), 13);
+  EXPECT_EQ(count_fp8("fp8-mixed"), 13);
+  EXPECT_EQ(count_fp8("nvfp4-w4a4"), 0);
+  EXPECT_EQ(count_fp8("nvfp4-w4a16"), 0);
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 // The products of blocks with their inputs as --activations has them. declared: as the checkpoint
 // declares them, emulated; every input is rounded by a kernel of its own (round_inputs.h) and then
-// meets the matrix in BF16; for measuring: slow. Where the card multiplies 4-bit codes they stay
-// codes (fp4_products.h). f32: f32_products.h. Else these are the plain calls.
+// meets the matrix in BF16; for measuring: slow. Where the card multiplies codes of 4 bits they
+// stay codes, in prompts those of 8 bits too (quantized_products.h). f32: f32_products.h. Else
+// these are the plain calls.
 #pragma once
 
 #include "backend/cuda/activations/f32_products.h"
-#include "backend/cuda/activations/fp4_products.h"
+#include "backend/cuda/activations/quantized_products.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 
@@ -30,7 +31,7 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
 struct PromptInput {
   const uint16_t* x = nullptr;  // [rows][stride], packed
   int64_t stride = 0;
-  Fp4Rows fp4;  // in place of x where the product is made of 4-bit codes
+  QuantizedInput codes;  // in place of x where the product is made of codes
 };
 /// Returns the input rounded as `weight` declares; it is valid until the next call.
 PromptInput prompt_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
@@ -39,10 +40,10 @@ PromptInput sorted_input(const Context& context, const PromptInput& in, const De
 /// Rounds rows in that order where they lie, or makes codes of them, and returns them.
 PromptInput round_sorted(const Context& context, uint16_t* act, int64_t stride,
                          const DeviceLinear& weight);
-/// A product of prompt rows: of gemm.packed_x, or of `fp4` where it is there.
+/// A product of prompt rows: of gemm.packed_x, or of `codes` where they are there.
 struct PromptGemm {
   PrefillGemm gemm;
-  Fp4Rows fp4;
+  QuantizedInput codes;
 };
 void prompt_gemm(const Context& context, const PromptGemm& product, const Launcher& launcher);
 

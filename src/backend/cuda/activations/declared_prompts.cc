@@ -10,7 +10,8 @@ namespace {
 
 /// Rounds rows, or makes codes of them where the product is made of codes.
 PromptInput rounded(const Context& context, const RoundInputs& rows) {
-  if (in_fp4(context, rows.weight)) return {.fp4 = make_fp4_rows(context, rows, context.launcher)};
+  if (in_fp4(context, rows.weight) || in_fp8(context, rows.weight))
+    return {.codes = make_quantized_rows(context, rows, context.launcher)};
   round_inputs(rows, context.launcher);
   return {.x = rows.out, .stride = rows.out_stride};
 }
@@ -67,23 +68,23 @@ void prompt_gemm(const Context& context, const PromptGemm& product, const Launch
   const bool experts = gemm.tiles != nullptr;
   // Evenly spread choices of `rows` assignments reach as many experts as there are rows.
   const int64_t matrices = experts ? std::min(gemm.rows, context.config.moe->experts) : 1;
-  if (!product.fp4.present()) return prefill_gemm(gemm, launcher, matrices);
+  if (!product.codes.present()) return prefill_gemm(gemm, launcher, matrices);
   static_assert(sizeof(ExpertTile) == 3 * sizeof(int32_t) && offsetof(ExpertTile, begin) == 4);
-  fp4_gemm({.x = product.fp4,
-            .rows = gemm.rows,
-            .weight = gemm.weight,
-            .up = gemm.up,
-            .output = gemm.output == GemmOutput::swiglu ? Fp4Output::swiglu
-                      : gemm.output == GemmOutput::f32  ? Fp4Output::f32
-                                                        : Fp4Output::bf16,
-            .y = gemm.y,
-            .y_stride = gemm.y_stride,
-            .experts = {.list = reinterpret_cast<const int32_t*>(gemm.tiles),
-                        .stride = 3,
-                        .rows_max = kTileTokens,
-                        .count = gemm.tile_count,
-                        .gather = gemm.gather}},
-           launcher, matrices);
+  quantized_gemm({.x = product.codes,
+                  .rows = gemm.rows,
+                  .weight = gemm.weight,
+                  .up = gemm.up,
+                  .output = gemm.output == GemmOutput::swiglu ? QuantizedOutput::swiglu
+                            : gemm.output == GemmOutput::f32  ? QuantizedOutput::f32
+                                                              : QuantizedOutput::bf16,
+                  .y = gemm.y,
+                  .y_stride = gemm.y_stride,
+                  .experts = {.list = reinterpret_cast<const int32_t*>(gemm.tiles),
+                              .stride = 3,
+                              .rows_max = kTileTokens,
+                              .count = gemm.tile_count,
+                              .gather = gemm.gather}},
+                 launcher, matrices);
 }
 
 }  // namespace nibble::cuda

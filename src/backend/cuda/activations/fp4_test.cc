@@ -1,7 +1,7 @@
 // Products of 4-bit codes in whole models, emulated, against the reference, and against the
 // products in BF16 of the same rounded inputs; and rows that have the same bits however they run.
 // Needs a card. Pebble: quantize/recipe/declared_cuda_test.cc; kernels alone:
-// checks/fp4_check.cu.
+// checks/quantized_check.cu.
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cuda_backend.h"

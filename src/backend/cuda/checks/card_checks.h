@@ -11,8 +11,11 @@ namespace nibble::checks {
 void check_instruction(Tally& tally);
 /// The harness of a server's start, and that it sees what is planted.
 void check_harness(Tally& tally);
-void check_fp4_rows(Tally& tally);
+void check_quantized_rows(Tally& tally);
 void check_fp4(Tally& tally);
+
+/// Products in FP8; nothing where the card has no instruction for them.
+void check_fp8(Tally& tally);
 
 /// small: without large matrices, for compute-sanitizer.
 enum class Matrices : uint8_t { all, small };
@@ -31,5 +34,6 @@ void check_vision(Tally& tally);
 void time_prefill_gemm(Tally& tally);
 void time_delta(Tally& tally);
 void time_flash(Tally& tally);
+void time_fp8(Tally& tally);
 
 }  // namespace nibble::checks

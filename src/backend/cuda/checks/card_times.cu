@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "backend/cuda/checks/fp4_check.h"
-#include "backend/cuda/checks/fp4_operands.h"
 #include "backend/cuda/checks/linear_weights.h"
+#include "backend/cuda/checks/quantized_operands.h"
 #include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
@@ -84,7 +84,7 @@ class CardTimes {
   const std::string code_ = concat("native (", native_.card.code.name(), ")");
   std::vector<void*> memory_;
   std::vector<DeviceLinear> weights_;
-  Fp4Side x4_, w4_;
+  QuantizedSide x4_, w4_;
   uint16_t* x_ = nullptr;
   uint16_t* act_ = nullptr;
   float* y_ = nullptr;
@@ -188,20 +188,21 @@ void CardTimes::add_codes() {
   const Launcher launcher = fp4_launcher();
   const bool machine = launcher.card.fp4 == cuda::Architecture::Fp4::machine;
   const int tokens = machine ? kTokens : 64;
-  x4_ = random_rows(tokens, kHidden, Numbers::any, 31);
-  w4_ = random_weight(1, kRows, kHidden, Numbers::any, 41);
-  fp4_gemm_prepare(launcher);
-  const cuda::Fp4Gemm gemm{.x = {.codes = x4_.codes, .scales = x4_.scales, .factors = x4_.factors},
-                           .rows = tokens,
-                           .weight = linear_of(w4_, kRows),
-                           .output = cuda::Fp4Output::bf16,
-                           .y = act_,
-                           .y_stride = kRows};
+  x4_ = random_rows({}, tokens, kHidden, Numbers::any, 31);
+  w4_ = random_weight({}, {1, kRows, kHidden}, Numbers::any, 41);
+  quantized_gemm_prepare(launcher);
+  const cuda::QuantizedGemm gemm{
+      .x = {.codes = x4_.codes, .scales = x4_.scales, .factors = x4_.factors},
+      .rows = tokens,
+      .weight = linear_of(w4_, kRows),
+      .output = cuda::QuantizedOutput::bf16,
+      .y = act_,
+      .y_stride = kRows};
   timed_.push_back(
       {{concat("prompts: 8192 x 2048, 4-bit codes, ", tokens, " tokens"),
         machine ? "instruction" : "emulated, slow",
         machine ? SpeedLimit::fp4_products : SpeedLimit::none, 2.0 * tokens * kRows * kHidden},
-       [gemm, launcher] { cuda::fp4_gemm(gemm, launcher); },
+       [gemm, launcher] { cuda::quantized_gemm(gemm, launcher); },
        machine ? 10 : 1});
 }
 

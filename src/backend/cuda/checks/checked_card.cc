@@ -21,8 +21,9 @@ struct Group {
 };
 constexpr Group kGroups[] = {
     {"the instruction for 4-bit codes", Ways::fp4, checks::check_instruction},
-    {"inputs rounded to 4-bit codes", Ways::fp4, checks::check_fp4_rows},
+    {"inputs rounded to 4-bit codes", Ways::fp4, checks::check_quantized_rows},
     {"linears and experts of 4-bit codes", Ways::fp4, checks::check_fp4},
+    {"linears and experts in FP8", Ways::native, checks::check_fp8},
     {"linears of generated tokens", Ways::both,
      [](Tally& tally) { checks::check_linear(tally, checks::Matrices::all); }},
     {"linears and experts of prompts", Ways::both, checks::check_prefill_gemm},

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "backend/cuda/checks/fp4_check.h"
-#include "backend/cuda/ops/fp4/fp4_proof.h"
+#include "backend/cuda/ops/quantized/fp4_proof.h"
 #include "backend/cuda/proof/fp4_harness.h"
 
 namespace nibble::checks {

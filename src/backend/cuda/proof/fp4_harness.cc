@@ -1,5 +1,5 @@
-// The device compares all cases with the software there, and the host each 61st of what the device
-// made.
+// The device compares all cases with the software there (products in FP8: with double), and the
+// host each 61st of what the device made of 4-bit codes.
 #include "backend/cuda/proof/fp4_harness.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/cuda/ops/fp4/fp4_proof.h"
+#include "backend/cuda/ops/quantized/fp4_proof.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/selection.h"
 
@@ -62,11 +62,12 @@ Result<void> compare_on_host(const Launcher& launcher, Fp4HarnessResult& result)
 }
 
 Result<void> compare_on_device(const Launcher& launcher, Fp4Fault fault, Fp4HarnessResult& result) {
-  Fp4Differences found{.first_case = fp4_cases()};
+  Fp4Differences found{.first_case = fp4_cases() + fp8_cases()};
   const DeviceBuffer memory = TRY(
       DeviceBuffer::allocate(*launcher.device, sizeof found, "comparing products of 4-bit codes"));
   copy_to_device(memory.as<void>(), &found, sizeof found);
   compare_fragments(memory.as<Fp4Differences>(), fault, launcher);
+  compare_fp8_fragments(memory.as<Fp4Differences>(), fault, launcher);
   read_back(&found, memory, 1, launcher.stream);
   add(static_cast<int64_t>(found.sums), found.first_case, result);
   return {};
@@ -106,7 +107,7 @@ Result<Fp4HarnessResult> run_fp4_harness(Fp4Products way, Fp4Fault fault) {
                        .found = concat("code for ", launcher.card.code.name())});
   launcher.card.fp4 = way == Fp4Products::instruction ? cuda::Architecture::Fp4::machine
                                                       : cuda::Architecture::Fp4::software;
-  Fp4HarnessResult result{.cases = fp4_cases()};
+  Fp4HarnessResult result{.cases = fp4_cases() + (launcher.card.converts_fp8() ? fp8_cases() : 0)};
   const auto begin = std::chrono::steady_clock::now();
   TRY(compare_on_device(launcher, fault, result));
   TRY(compare_on_host(launcher, result));

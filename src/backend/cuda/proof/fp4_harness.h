@@ -1,13 +1,13 @@
-// Compares the products of 4-bit codes that a card makes with those of this program, and gives the
-// facts that such a proof belongs to. Present in every build; where there is no CUDA toolkit,
-// absent.cc says so.
+// Compares the products of 4-bit codes and of FP8 that a card makes with those of this program, and
+// gives the facts that such a proof belongs to. Present in every build; where there is no CUDA
+// toolkit, absent.cc says so.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "backend/cuda/activations/products_choice.h"
-#include "backend/cuda/ops/fp4/fp4_cases.h"
+#include "backend/cuda/ops/quantized/fp4_cases.h"
 #include "base/result.h"
 #include "model/backend.h"
 
@@ -34,11 +34,12 @@ struct Fp4HarnessResult {
   double milliseconds = 0;  // from the first launch to the last comparison
 
   bool equal() const { return cases > 0 && different == 0; }
-  /// "21504 fragments, every sum as computed" or what is wrong.
+  /// "22144 fragments, every sum as computed" or what is wrong.
   std::string text() const;
 };
 /// Compares the card's instruction, or with Fp4Products::software what computes it there, with the
-/// software on all cases of fp4_cases.h, and a part of them with the host. `fault` plants a
+/// software on all cases of fp4_cases.h, and a part of them with the host; where the card has an
+/// instruction for E4M3 numbers, that with double on all cases of fp8_cases.h. `fault` plants a
 /// mistake. Errors: as card_identity; unsupported for an instruction that the card does not have;
 /// no_memory.
 Result<Fp4HarnessResult> run_fp4_harness(Fp4Products way,

@@ -178,5 +178,23 @@ TEST(SettledProducts, CodesOnlyWhereTheyAreDeclaredAndProved) {
   EXPECT_EQ(settled("nvfp4-w4a16", Activations::automatic, kWay, Fp4Proof::equal), unchanged);
 }
 
+/// Inputs of 8 bits alone are taken only by who asks for them.
+TEST(SettledProducts, Fp8WhereItIsAskedForAndProved) {
+  const char* const kDeclares = "qwen-fp8";
+  constexpr auto kWay = Fp4Products::instruction;
+  const ProductsChoice taken = settled(kDeclares, Activations::declared, kWay, Fp4Proof::equal);
+  EXPECT_EQ(taken.activations, Activations::declared);
+  EXPECT_EQ(taken.way, kWay);
+  EXPECT_NE(taken.reason.find("declare 8-bit inputs"), std::string::npos) << taken.reason;
+  for (const Fp4Proof proof : {Fp4Proof::none, Fp4Proof::different})
+    EXPECT_EQ(settled(kDeclares, Activations::declared, kWay, proof),
+              ProductsChoice{.activations = Activations::declared});
+  EXPECT_EQ(settled(kDeclares, Activations::declared, Fp4Products::widened, Fp4Proof::equal),
+            ProductsChoice{.activations = Activations::declared});
+  for (const Activations other : {Activations::automatic, Activations::bf16})
+    EXPECT_EQ(settled(kDeclares, other, kWay, Fp4Proof::equal),
+              ProductsChoice{.activations = other});
+}
+
 }  // namespace
 }  // namespace nibble

@@ -45,7 +45,7 @@ constexpr uint32_t e2m1_codes(uint32_t word) {
 }
 /// Returns the codes of a reordered word as whole nibbles, in an order that takes few instructions:
 /// nibble i has the code of column fp4_column(i). A product of two rows in that order is that of
-/// the columns (ops/fp4).
+/// the columns (ops/quantized).
 constexpr uint32_t e2m1_nibbles(uint32_t word) {
   constexpr uint32_t kSigns = 0x88888888U;
   const auto join = [](uint32_t sizes, uint32_t signs) {

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include "backend/cuda/weights/fp8_bytes.h"
+
 namespace nibble::cuda {
 namespace {
 
@@ -64,6 +66,22 @@ TEST(CodeWords, NibblesAreTheCodesInAnOrderOfTheirOwn) {
     for (int column = 0; column < 8; ++column)
       ASSERT_EQ(nibbles >> (4 * fp4_nibble(column)) & 15U, codes >> (4 * column) & 15U)
           << "column " << column << ", codes " << codes;
+  }
+}
+
+TEST(CodeWords, BytesAreTheCodesInAnOrderOfTheirOwn) {
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(fp8_column(fp8_column(i)), i);
+  std::mt19937 random(4);
+  for (int i = 0; i < 50000; ++i) {
+    const auto low = static_cast<uint32_t>(random());
+    const auto high = static_cast<uint32_t>(random());
+    const E4m3Words laid = lay_e4m3(low, high);
+    for (int column = 0; column < 8; ++column) {
+      const int byte = fp8_column(column);
+      ASSERT_EQ(e4m3_bytes(laid.of[byte / 4]) >> (8 * (byte % 4)) & 0xFFU,
+                (column < 4 ? low : high) >> (8 * (column % 4)) & 0xFFU)
+          << "column " << column << ", codes " << low << " and " << high;
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // The cases with which a card is tried leave nothing out: every pair of codes, every scale byte of
 // every group and side, with each pair of lanes that can give scales; and what the host makes of
 // them against products in double by the manual's formulas.
-#include "backend/cuda/ops/fp4/fp4_cases.h"
+#include "backend/cuda/ops/quantized/fp4_cases.h"
 
 #include <gtest/gtest.h>
 

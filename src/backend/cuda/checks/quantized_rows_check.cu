@@ -1,12 +1,13 @@
-// Rows of inputs in NVFP4 against the codec of the host, bit for bit: both orders of columns, rows
-// that are gathered, shared and scattered, the file's scale and the row's own, and rows of odd
-// numbers.
+// Rows of inputs in NVFP4 and FP8 against the codec of the host, bit for bit: both orders of
+// columns, rows that are gathered, shared and scattered, the file's scale and the row's own, and
+// rows of odd numbers.
 #include <bit>
 #include <string>
 
 #include "backend/cuda/checks/fp4_check.h"
-#include "backend/cuda/ops/fp4/fp4_rows.h"
+#include "backend/cuda/ops/quantized/quantized_rows.h"
 #include "backend/cuda/weights/code_words.h"
+#include "backend/cuda/weights/fp8_bytes.h"
 #include "tensor/activation_codec.h"
 
 namespace nibble::checks {
@@ -45,6 +46,7 @@ float input_at(int64_t r, int c) {
 
 struct Case {
   const char* name;
+  ActivationFormat activations = ActivationFormat::nvfp4;
   ColumnOrder order = ColumnOrder::plain;
   GlobalOf global = GlobalOf::file;
   int share = 1;
@@ -64,8 +66,36 @@ struct Found {
   std::vector<float> factors;
 };
 
+/// Those of FP8: what codes and factors stand for is what the codec rounds to.
+int64_t wrong_in_fp8_row(const Found& found, const Case& test, int cols, int from, int to,
+                         int matrix) {
+  const bool fixed = test.activations == ActivationFormat::fp8_tensor;
+  const int each = fp8_factors_each(test.activations, cols);
+  const float scale = kFactors[2 * matrix + 1];
+  std::vector<float> row(cols);
+  for (int c = 0; c < cols; ++c) row[c] = input_at(from, c);
+  if (fixed)
+    round_fp8_static(row.data(), scale, SourceType::f32, cols, row.data());
+  else
+    round_fp8_dynamic(row.data(), SourceType::f32, cols / each, cols, row.data());
+  int64_t different = 0;
+  for (int c = 0; c < cols; ++c) {
+    const size_t word = (static_cast<size_t>(to) * cols + c) / 8 * 2 + fp8_column(c % 8) / 4;
+    const uint32_t code = found.codes[word] >> (8 * (fp8_column(c % 8) % 4)) & 0xFFU;
+    const float factor =
+        fixed ? scale : found.factors[static_cast<size_t>(to) * each + c / (cols / each)];
+    const float value = (code & 0x7FU) == 0x7FU ? NAN : e4m3_value(code) * factor;
+    different += std::isnan(row[c])
+                     ? !std::isnan(value)
+                     : std::bit_cast<uint32_t>(value) != std::bit_cast<uint32_t>(row[c]);
+  }
+  return different;
+}
+
 /// Counts the numbers of row `to` that are not those of row `from` under the scale of `matrix`.
 int64_t wrong_in_row(const Found& found, const Case& test, int cols, int from, int to, int matrix) {
+  if (test.activations != ActivationFormat::nvfp4)
+    return wrong_in_fp8_row(found, test, cols, from, to, matrix);
   int64_t different = 0;
   std::vector<float> row(cols);
   float amax = 0.0F;
@@ -108,11 +138,16 @@ void check_case(Tally& tally, const Case& test, int cols, const Launcher& launch
   uint16_t* device_x = to_device(x);
   float* device_factors = to_device(std::vector<float>(std::begin(kFactors), std::end(kFactors)));
   int32_t* lists[3] = {to_device(from), to_device(to), to_device(matrix)};
-  Fp4Rows out{.codes = device_array<uint8_t>(int64_t{count} * cols / 2),
-              .scales = device_array<uint8_t>(int64_t{count} * cols / 16),
-              .factors = device_array<float>(count)};
-  quantize_rows({.weight = {.format = Format::nvfp4,
-                            .activations = ActivationFormat::nvfp4,
+  const bool fp8 = test.activations != ActivationFormat::nvfp4;
+  const Format format = fp8 ? Format::fp8 : Format::nvfp4;
+  const int64_t code_bytes = count * value_bytes(format, cols);
+  const int32_t each = fp8_factors_each(test.activations, cols);
+  const QuantizedInput out{.codes = device_array<uint8_t>(code_bytes),
+                           .scales = device_array<uint8_t>(int64_t{count} * cols / 16),
+                           .factors = device_array<float>(int64_t{count} * each),
+                           .factors_each = each};
+  quantize_rows({.weight = {.format = format,
+                            .activations = test.activations,
                             .factors = device_factors,
                             .cols = cols,
                             .factor_stride = 2},
@@ -128,10 +163,9 @@ void check_case(Tally& tally, const Case& test, int cols, const Launcher& launch
                  .out = out},
                 launcher);
   must(cudaDeviceSynchronize(), test.name);
-  const Found found{
-      .codes = to_host(reinterpret_cast<const uint32_t*>(out.codes), int64_t{count} * cols / 8),
-      .scales = to_host(out.scales, int64_t{count} * cols / 16),
-      .factors = to_host(out.factors, count)};
+  const Found found{.codes = to_host(reinterpret_cast<const uint32_t*>(out.codes), code_bytes / 4),
+                    .scales = to_host(out.scales, int64_t{count} * cols / 16),
+                    .factors = to_host(out.factors, int64_t{count} * each)};
   int64_t different = 0;
   for (int i = 0; i < count; ++i)
     different += wrong_in_row(found, test, cols, from[i], to[i], matrix[i]);
@@ -147,7 +181,7 @@ void check_case(Tally& tally, const Case& test, int cols, const Launcher& launch
 
 }  // namespace
 
-void check_fp4_rows(Tally& tally) {
+void check_quantized_rows(Tally& tally) {
   const Launcher launcher = fp4_launcher();
   constexpr Case kCases[] = {
       {.name = "generation order"},
@@ -159,6 +193,22 @@ void check_fp4_rows(Tally& tally) {
        .matrices = true},
       {.name = "the row's own scale", .order = ColumnOrder::packed, .global = GlobalOf::row},
       {.name = "the row's own scale, scattered", .global = GlobalOf::row, .lists = true},
+      {.name = "FP8, a scale for a row", .activations = ActivationFormat::fp8_token},
+      {.name = "FP8, a scale for a row, scattered",
+       .activations = ActivationFormat::fp8_token,
+       .order = ColumnOrder::packed,
+       .lists = true},
+      {.name = "FP8, scales of columns",
+       .activations = ActivationFormat::fp8_group,
+       .order = ColumnOrder::packed,
+       .share = 4},
+      {.name = "FP8, scales of columns, scattered",
+       .activations = ActivationFormat::fp8_group,
+       .lists = true},
+      {.name = "FP8, the file's scale",
+       .activations = ActivationFormat::fp8_tensor,
+       .order = ColumnOrder::packed,
+       .matrices = true},
   };
   for (const Case& test : kCases)
     for (const int cols : {256, 2048, 4352}) check_case(tally, test, cols, launcher);

@@ -1,5 +1,5 @@
 // The same function as on a card, lane after lane.
-#include "backend/cuda/ops/fp4/fp4_cases.h"
+#include "backend/cuda/ops/quantized/fp4_cases.h"
 
 namespace nibble::cuda {
 

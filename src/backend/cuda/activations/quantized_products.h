@@ -1,11 +1,12 @@
-// The products of blocks whose weights and inputs are both multiplied as 4-bit codes (ops/fp4):
-// what declared.h calls where the card does that. Inputs are rounded as there, and stay codes.
+// The products of blocks whose weights and inputs are both multiplied as codes of 4 bits or, in
+// prompts, of 8 (ops/quantized): what declared.h calls where the card does that. Inputs are rounded
+// as there, and stay codes.
 #pragma once
 
 #include "backend/cuda/activations/products_choice.h"
 #include "backend/cuda/context.h"
-#include "backend/cuda/ops/fp4/fp4_select.h"
 #include "backend/cuda/ops/linear/round_inputs.h"
+#include "backend/cuda/ops/quantized/quantized_select.h"
 #include "base/result.h"
 
 namespace nibble::cuda {
@@ -20,9 +21,13 @@ bool in_fp4(const Context& context, const DeviceLinear& weight);
 /// The same of gate and up, whose results are joined.
 bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear& up);
 
+/// True if products of prompt rows with `weight` are made of FP8 codes.
+bool in_fp8(const Context& context, const DeviceLinear& weight);
+
 /// Makes the rows that round_inputs(args) makes, as codes in the workspace instead of args.out;
 /// they are valid until the next call of anything that rounds.
-Fp4Rows make_fp4_rows(const Context& context, const RoundInputs& args, const Launcher& launcher);
+QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& args,
+                                   const Launcher& launcher);
 
 // These are for generation arithmetic.
 /// args.count is 1.

@@ -1,42 +1,44 @@
-// The kernel of fp4_gemm.h: a thread block of 8 warps takes one tile after another. Copies of the
-// next stages (cp.async, four or five stages of 128 columns) run while warps multiply; a stage has
-// rows of W and of x, each 64 bytes of codes and 8 of scales. W is the left operand, 16 rows of an
-// instruction, x the right one, 8 tokens. Of W a lane reads codes as the device stores them and
-// makes nibbles of them (e2m1_nibbles); rows of x have nibbles in that order already. Sums stay in
+// The kernel of quantized_gemm.h: a thread block of 8 warps takes one tile after another. Copies of
+// the next stages (cp.async, four or five stages of 64 bytes of codes) run while warps multiply; a
+// stage has rows of W and of x and, in NVFP4, 8 bytes of scales of each. W is the left operand, 16
+// rows of an instruction, x the right one, 8 tokens. Of W a lane reads codes as the device stores
+// them and makes whole ones of them; rows of x have them in that order already. Sums stay in
 // registers over all of K, so a row's bits do not depend on the tile. Bound: 2 T N K FLOPs at the
-// FP4 rate for many rows, the bytes of W for few. Never timed on a card that has the instruction.
+// rate of the instruction for many rows, the bytes of W for few. Never timed on a card of compute
+// capability 12.
 #pragma once
 
-#include "backend/cuda/ops/fp4/fp4_select.h"
+#include "backend/cuda/ops/quantized/quantized_formats.cuh"
+#include "backend/cuda/ops/quantized/quantized_select.h"
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/cluster.cuh"
 #include "backend/cuda/ptx/copy.cuh"
-#include "backend/cuda/ptx/fp4_mma.cuh"
 #include "backend/cuda/ptx/mma.cuh"
-#include "backend/cuda/weights/code_words.h"
 
 namespace nibble::cuda {
 
-struct Fp4Args {
-  Fp4Gemm gemm;
+struct QuantizedArgs {
+  QuantizedGemm gemm;
   int32_t k_steps;
   int32_t row_tiles;
   int32_t parts;  // token tiles of an entry of the list; without a list, all token tiles
 };
 
-template <typename Mma, Fp4Output kOutput, int kTokens>
-class Fp4Tile {
+template <typename Operands, QuantizedOutput kOutput, int kTokens>
+class QuantizedTile {
  public:
-  static constexpr bool kPaired = kOutput == Fp4Output::swiglu;
-  static constexpr int kStages = fp4_stages(kTokens);
-  static constexpr int kTokenWarps = kTokens == kFp4ManyTokens ? 2 : 1;
-  static constexpr int kRowWarps = kFp4Threads / 32 / kTokenWarps;
-  static constexpr int kM = kFp4TileRows / kFp4Rows / kRowWarps;  // left operands of a warp
-  static constexpr int kN = kTokens / kFp4Columns / kTokenWarps;  // right operands of a warp
-  static constexpr int kSteps = kFp4StepColumns / kFp4Depth;      // instructions along a stage
+  static constexpr Format kFormat = Operands::kFormat;
+  static constexpr bool kFp8 = kFormat == Format::fp8;
+  static constexpr bool kPaired = kOutput == QuantizedOutput::swiglu;
+  static constexpr int kStages = quantized_stages(kTokens);
+  static constexpr int kTokenWarps = kTokens == kQuantizedManyTokens ? 2 : 1;
+  static constexpr int kRowWarps = kQuantizedThreads / 32 / kTokenWarps;
+  static constexpr int kM = kQuantizedTileRows / kFp4Rows / kRowWarps;  // left operands of a warp
+  static constexpr int kN = kTokens / kFp4Columns / kTokenWarps;        // right operands of a warp
+  static constexpr int kSteps = kQuantizedStepBytes / 32;  // instructions along a stage
   static_assert(kM <= kFp4LeftThreads && kN % kFp4RightThreads == 0 && kSteps == 2);
 
-  __device__ Fp4Tile(const Fp4Args& args, uint8_t* shared)
+  __device__ QuantizedTile(const QuantizedArgs& args, uint8_t* shared)
       : args_(args),
         gemm_(args.gemm),
         shared_(shared),
@@ -69,7 +71,7 @@ class Fp4Tile {
   // ---- tiles ----
 
   __device__ Tile locate(int index) const {
-    const int n0 = index % args_.row_tiles * fp4_tile_rows(kOutput);
+    const int n0 = index % args_.row_tiles * quantized_tile_rows(kOutput);
     const int rest = index / args_.row_tiles;
     const int offset = rest % args_.parts * kTokens;
     if (!gemm_.experts.present()) return {0, offset, min(kTokens, gemm_.rows - offset), n0};
@@ -100,13 +102,13 @@ class Fp4Tile {
 
   // ---- a stage: codes of W and x, then scales of W and x ----
 
-  static constexpr int kRowCodes = kFp4StepColumns / 2;    // bytes of a row in a stage
-  static constexpr int kRowScales = kFp4StepColumns / 16;  // likewise
+  static constexpr int kRowCodes = kQuantizedStepBytes;              // bytes of a row in a stage
+  static constexpr int kRowScales = quantized_step_scales(kFormat);  // likewise
   static constexpr int kChunks = kRowCodes / 16;
-  static constexpr int kTokenCodes = kFp4TileRows * kRowCodes;
+  static constexpr int kTokenCodes = kQuantizedTileRows * kRowCodes;
   static constexpr int kLeftScales = kTokenCodes + kTokens * kRowCodes;
-  static constexpr int kRightScales = kLeftScales + kFp4TileRows * kRowScales;
-  static constexpr int kBytes = fp4_stage_bytes(kTokens);
+  static constexpr int kRightScales = kLeftScales + kQuantizedTileRows * kRowScales;
+  static constexpr int kBytes = quantized_stage_bytes(kFormat, kTokens);
   static_assert(kRightScales + kTokens * kRowScales == kBytes);
 
   /// Returns the byte of chunk `chunk` of row `row`: eight rows that a matrix load reads together
@@ -117,10 +119,11 @@ class Fp4Tile {
 
   // ---- copies: a thread copies the same places of every stage ----
 
-  static constexpr int kPassRows = kFp4Threads / kChunks;
-  static constexpr int kLeftPasses = kFp4TileRows / kPassRows;
+  static constexpr int kPassRows = kQuantizedThreads / kChunks;
+  static constexpr int kLeftPasses = kQuantizedTileRows / kPassRows;
   static constexpr int kRightPasses = (kTokens + kPassRows - 1) / kPassRows;
-  static_assert(kPassRows == fp4_tile_rows(Fp4Output::swiglu) && kTokens <= kFp4Threads / 2);
+  static_assert(kPassRows == quantized_tile_rows(QuantizedOutput::swiglu) &&
+                kTokens <= kQuantizedThreads / 2);
 
   /// Returns the row of its matrix, within the tile, that goes to line `line` of a stage. Paired,
   /// lines 0..63 are gate and the rest up, in the order in which the result wants its columns.
@@ -154,10 +157,10 @@ class Fp4Tile {
                         right_[i] + load_.step * kRowCodes, 16);
       }
       // The first half of the threads copies scales of W, the second those of x.
-      const bool second = thread >= kFp4TileRows;
+      const bool second = thread >= kQuantizedTileRows;
       const uint32_t to = stage + (second ? kRightScales : kLeftScales) +
-                          static_cast<uint32_t>(thread % kFp4TileRows * kRowScales);
-      if (scales_ != nullptr) copy_async_8(to, scales_ + load_.step * kRowScales);
+                          static_cast<uint32_t>(thread % kQuantizedTileRows * kRowScales);
+      if (!kFp8 && scales_ != nullptr) copy_async_8(to, scales_ + load_.step * kRowScales);
       advance(load_);
     }
     if (++load_slot_ == kStages) load_slot_ = 0;
@@ -171,7 +174,7 @@ class Fp4Tile {
     const int thread = static_cast<int>(threadIdx.x);
     const int line = thread / kChunks;
     const int chunk = thread % kChunks;
-    const int64_t codes = gemm_.weight.cols / 2;
+    const int64_t codes = int64_t{args_.k_steps} * kRowCodes;
     const int64_t scales = gemm_.weight.cols / kFp4Group;
     const int64_t first = int64_t{tile.expert} * gemm_.weight.rows;
 #pragma unroll
@@ -187,12 +190,13 @@ class Fp4Tile {
           token < tile.count ? gemm_.x.codes + row_of_x(tile, token) * codes + chunk * 16 : nullptr;
     }
     scales_ = nullptr;
-    if (thread < kFp4TileRows) {
+    if (kFp8) return;
+    if (thread < kQuantizedTileRows) {
       const int n = tile.n0 + matrix_row(thread);
       const uint8_t* from = kPaired && thread >= kPassRows ? gemm_.up.scales : gemm_.weight.scales;
       if (n < gemm_.weight.rows) scales_ = from + (first + n) * scales;
-    } else if (thread - kFp4TileRows < tile.count) {
-      scales_ = gemm_.x.scales + row_of_x(tile, thread - kFp4TileRows) * scales;
+    } else if (thread - kQuantizedTileRows < tile.count) {
+      scales_ = gemm_.x.scales + row_of_x(tile, thread - kQuantizedTileRows) * scales;
     }
   }
 
@@ -202,14 +206,23 @@ class Fp4Tile {
     copy_async_wait<kStages - 2>();
     __syncthreads();
     load_next();
-    if (use_.step == 0) {
-#pragma unroll
-      for (int i = 0; i < kM * kN * 4; ++i) sum_[i / (kN * 4)][i / 4 % kN][i % 4] = 0.0F;
+    if (use_.step == 0) clear(sum_);
+    if constexpr (kFp8) {
+      if (use_.step % kPartSteps == 0) clear(part_);
     }
     if (first_token() < use_.tile.count) multiply(use_slot_ * kBytes);
+    if constexpr (kFp8) {
+      if (use_.step % kPartSteps == kPartSteps - 1) add_part(use_.step / kPartSteps);
+    }
     if (++use_slot_ == kStages) use_slot_ = 0;
     if (use_.step + 1 == args_.k_steps) finish();
     advance(use_);
+  }
+
+  template <int kLeft>
+  __device__ static void clear(float (&sums)[kLeft][kN][4]) {
+#pragma unroll
+    for (int i = 0; i < kLeft * kN * 4; ++i) sums[i / (kN * 4)][i / 4 % kN][i % 4] = 0.0F;
   }
 
   __device__ int first_token() const { return warp_ % kTokenWarps * kN * kFp4Columns; }
@@ -228,14 +241,17 @@ class Fp4Tile {
     const int t = lane_ & 3;
     // A lane has the scales of the operands that name it (fp4_fragments.h): of W those of operand
     // t / 2, row g + 8 (t % 2); of x those of every fourth operand, from t on, column g.
-    const uint2 left = scales_at(stage + kLeftScales +
-                                 line_of(slot_of(kM == 1 ? 0 : t >> 1), t & 1, g) * kRowScales);
-    uint2 right[kN / kFp4RightThreads];
+    uint2 left = {};
+    uint2 right[kN / kFp4RightThreads] = {};
+    if constexpr (!kFp8) {
+      left = scales_at(stage + kLeftScales +
+                       line_of(slot_of(kM == 1 ? 0 : t >> 1), t & 1, g) * kRowScales);
 #pragma unroll
-    for (int j = 0; j < kN / kFp4RightThreads; ++j)
-      right[j] =
-          scales_at(stage + kRightScales +
-                    (first_token() + (kFp4RightThreads * j + t) * kFp4Columns + g) * kRowScales);
+      for (int j = 0; j < kN / kFp4RightThreads; ++j)
+        right[j] =
+            scales_at(stage + kRightScales +
+                      (first_token() + (kFp4RightThreads * j + t) * kFp4Columns + g) * kRowScales);
+    }
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       uint32_t a[kM][4];
@@ -257,7 +273,7 @@ class Fp4Tile {
       load_matrix_4(a[m], codes + place(line_of(slot_of(m), lane_ >> 3 & 1, lane_ & 7),
                                         2 * s + (lane_ >> 4)));
 #pragma unroll
-      for (uint32_t& word : a[m]) word = e2m1_nibbles(word);
+      for (uint32_t& word : a[m]) word = Operands::whole(word);
     }
   }
   __device__ void load_right(int stage, int s, uint32_t (&b)[kN][2]) const {
@@ -283,44 +299,90 @@ class Fp4Tile {
       constexpr int kLeft = kIndex % kM;
       constexpr int kRight = kIndex / kM;
       if (first_token() + kRight * kFp4Columns < use_.tile.count)
-        Mma::template multiply<kLeft, kRight % kFp4RightThreads>(sum_[kLeft][kRight], a[kLeft],
-                                                                 b[kRight][0], b[kRight][1], left,
-                                                                 right[kRight / kFp4RightThreads]);
+        Operands::template multiply<kLeft, kRight % kFp4RightThreads>(
+            kFp8 ? part_[kFp8 ? kLeft : 0][kRight] : sum_[kLeft][kRight], a[kLeft], b[kRight][0],
+            b[kRight][1], left, right[kRight / kFp4RightThreads]);
       products<kIndex + 1>(a, b, left, right);
     }
   }
 
   // ---- results ----
 
-  __device__ float factor(const DeviceLinear& w) const {
-    return w.factors[use_.tile.expert * w.factor_stride];
+  /// Returns the factor of the row of W at a line of the tile. Block scales are in the sums
+  /// already.
+  __device__ float factor(const DeviceLinear& w, int line) const {
+    const float* factors = w.factors + use_.tile.expert * w.factor_stride;
+    if (!kFp8 || w.layout == FactorLayout::scalar) return factors[0];
+    if (w.layout == FactorLayout::block128) return 1.0F;
+    return factors[min(use_.tile.n0 + matrix_row(line), w.rows - 1)];
   }
+  /// Returns the scale of the rows of W of a tile and of the columns of a part.
+  __device__ float block_factor(const DeviceLinear& w, int part) const {
+    const int blocks = w.cols / static_cast<int>(kFp8Block);
+    return w.factors[use_.tile.expert * w.factor_stride +
+                     use_.tile.n0 / static_cast<int>(kFp8Block) * blocks + part];
+  }
+  __device__ bool in_blocks() const { return gemm_.weight.layout == FactorLayout::block128; }
+  __device__ bool in_groups() const { return gemm_.x.factors_each > 1; }
+
+  /// Adds the sums of 128 columns to those of all.
+  __device__ void add_part(int part) {
+    if (!in_blocks() && !in_groups()) {
+#pragma unroll
+      for (int i = 0; i < kM * kN * 4; ++i)
+        sum_[i / (kN * 4)][i / 4 % kN][i % 4] += part_[i / (kN * 4)][i / 4 % kN][i % 4];
+      return;
+    }
+    const float low = in_blocks() ? block_factor(gemm_.weight, part) : 1.0F;
+    const float high = kPaired && in_blocks() ? block_factor(gemm_.up, part) : low;
+#pragma unroll
+    for (int i = 0; i < kN * 2; ++i) {
+      const float row = in_groups() ? row_factor(i, part) : 1.0F;
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        float* sums = sum_[m][i / 2] + i % 2;
+        const float* parts = part_[m][i / 2] + i % 2;
+        sums[0] += parts[0] * (low * row);
+        sums[2] += parts[2] * (high * row);
+      }
+    }
+  }
+  /// Returns factor `part` of the row of x of token i % 2 of this lane in operand i / 2.
+  __device__ float row_factor(int i, int part) const {
+    const int token = first_token() + i / 2 * kFp4Columns + (lane_ & 3) * 2 + i % 2;
+    const bool scaled = gemm_.x.factors != nullptr && token < use_.tile.count;
+    return scaled ? gemm_.x.factors[row_of_x(use_.tile, token) * gemm_.x.factors_each + part]
+                  : 1.0F;
+  }
+
   __device__ void finish() {
     scale_sums();
     if constexpr (kPaired)
       store_paired();
-    else if constexpr (kOutput == Fp4Output::bf16)
+    else if constexpr (kOutput == QuantizedOutput::bf16)
       store_bf16();
     else
       store_f32();
   }
-  /// Multiplies sums by the factors of their matrix and of their row of x.
+  /// Multiplies sums by the factors of their rows of W and of x.
   __device__ void scale_sums() {
-    const float low = factor(gemm_.weight);
-    const float high = kPaired ? factor(gemm_.up) : low;
+    float of_w[kM][2];
 #pragma unroll
-    for (int n = 0; n < kN; ++n)
+    for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int token = first_token() + n * kFp4Columns + (lane_ & 3) * 2 + e;
-        const bool scaled = gemm_.x.factors != nullptr && token < use_.tile.count;
-        const float row = scaled ? gemm_.x.factors[row_of_x(use_.tile, token)] : 1.0F;
+      for (int half = 0; half < 2; ++half)
+        of_w[m][half] = factor(kPaired && half == 1 ? gemm_.up : gemm_.weight,
+                               line_of(slot_of(m), half, lane_ >> 2));
 #pragma unroll
-        for (int m = 0; m < kM; ++m) {
-          sum_[m][n][e] = sum_[m][n][e] * low * row;
-          sum_[m][n][2 + e] = sum_[m][n][2 + e] * high * row;
-        }
+    for (int i = 0; i < kN * 2; ++i) {
+      const float row = kFp8 && in_groups() ? 1.0F : row_factor(i, 0);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        float* sums = sum_[m][i / 2] + i % 2;
+        sums[0] = sums[0] * of_w[m][0] * row;
+        sums[2] = sums[2] * of_w[m][1] * row;
       }
+    }
   }
 
   __device__ void store_f32() const {
@@ -339,7 +401,7 @@ class Fp4Tile {
             const int feature = use_.tile.n0 + line_of(slot_of(m), half, lane_ >> 2);
             if (feature >= gemm_.weight.rows) continue;
             const float sum = sum_[m][n][half * 2 + e];
-            row[feature] = kOutput == Fp4Output::add ? row[feature] + sum : sum;
+            row[feature] = kOutput == QuantizedOutput::add ? row[feature] + sum : sum;
           }
       }
   }
@@ -380,8 +442,8 @@ class Fp4Tile {
     }
   }
 
-  const Fp4Args& args_;
-  const Fp4Gemm& gemm_;
+  const QuantizedArgs& args_;
+  const QuantizedGemm& gemm_;
   uint8_t* shared_;
   int lane_;
   int warp_;
@@ -393,20 +455,18 @@ class Fp4Tile {
   const uint8_t* right_[kRightPasses];
   const uint8_t* scales_ = nullptr;
   float sum_[kM][kN][4];
+  static constexpr int kPartSteps =
+      static_cast<int>(kFp8Block) / quantized_step_columns(Format::fp8);
+  float part_[kFp8 ? kM : 1][kN][4];  // FP8: sums of the last columns
 };
 
-/// Code for cards with the instruction has no kernels that emulate it, and the reverse.
-template <typename Mma, Fp4Output kOutput, int kTokens>
-__global__ __launch_bounds__(kFp4Threads, fp4_blocks_each(kTokens)) void fp4_kernel(
-    const __grid_constant__ Fp4Args args) {
-#if defined(NIBBLE_HAS_FP4_MMA)
-  constexpr bool kHere = Mma::kMachine;
-#else
-  constexpr bool kHere = !Mma::kMachine;
-#endif
-  if constexpr (kHere) {
+template <typename Operands, QuantizedOutput kOutput, int kTokens>
+__global__
+__launch_bounds__(kQuantizedThreads, quantized_blocks_each(kTokens)) void quantized_kernel(
+    const __grid_constant__ QuantizedArgs args) {
+  if constexpr (Operands::kHere) {
     extern __shared__ __align__(128) uint8_t shared[];
-    Fp4Tile<Mma, kOutput, kTokens> tile(args, shared);
+    QuantizedTile<Operands, kOutput, kTokens> tile(args, shared);
     tile.run();
   }
 }

@@ -1,12 +1,13 @@
-// The instruction of fp4_mma.cuh alone, on the fragments of fp4_cases.h: by which a card shows that
-// its instruction is the one that kernels were checked with. One warp for each case. Oracle:
+// The instruction of fp4_mma.cuh alone, on the fragments of fp4_cases.h, and that of fp8_mma.cuh on
+// those of fp8_cases.h: by which a card shows that its instructions are the ones that kernels were
+// checked with. One warp for each case. Oracle:
 // fp4_on_host, bit for bit in software (checks/fp4_proof_check.cu); the machine's
 // own where all sums are exact.
 #pragma once
 
 #include <cstdint>
 
-#include "backend/cuda/ops/fp4/fp4_cases.h"
+#include "backend/cuda/ops/quantized/fp8_cases.h"
 #include "backend/cuda/runtime/launcher.h"
 
 namespace nibble::cuda {
@@ -30,5 +31,8 @@ struct Fp4Differences {
 /// Compares all cases of the instruction, or of the software in its place, with the software and
 /// adds to *found, which lies on the device and begins as {0, fp4_cases()}.
 void compare_fragments(Fp4Differences* found, Fp4Fault fault, const Launcher& launcher);
+/// The same of the instruction for E4M3 numbers, whose case n counts as fp4_cases() + n. Nothing
+/// where the card has none; faults of scales have no place there.
+void compare_fp8_fragments(Fp4Differences* found, Fp4Fault fault, const Launcher& launcher);
 
 }  // namespace nibble::cuda

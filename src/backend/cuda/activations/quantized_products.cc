@@ -1,5 +1,5 @@
-// Rows of 4-bit codes and their products, as sequences of two launches.
-#include "backend/cuda/activations/fp4_products.h"
+// Rows of codes and their products, as sequences of two launches.
+#include "backend/cuda/activations/quantized_products.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 /// The lists of routing: up to 8 assignments of one expert in each entry. Inputs and results are
 /// those of assignments.
-Fp4List lists_of(const Routing& routing) {
+QuantizedExperts lists_of(const Routing& routing) {
   return {.list = reinterpret_cast<const int32_t*>(routing.items),
           .stride = 4,
           .rows_max = 8,
@@ -28,7 +28,7 @@ struct Part {
   int64_t begin = 0;                // the first
   int32_t share = 1;                // adjacent rows made of one row of args.x
   const int32_t* matrix = nullptr;  // [count], the expert of each row
-  Fp4List lists;
+  QuantizedExperts lists;
   int64_t matrices = 1;  // that are read
 };
 Part part_of(const ExpertArgs& args, ExpertMatrices which) {
@@ -70,7 +70,7 @@ Result<void> take_fp4_products(Activations activations, Fp4Products way, Launche
                        .found = concat("code for ", launcher.card.code.name()),
                        .advice = "leave --emulate-fp4 out"});
   launcher.card.fp4 = machine ? Architecture::Fp4::machine : Architecture::Fp4::software;
-  fp4_gemm_prepare(launcher);
+  quantized_gemm_prepare(launcher);
   return {};
 }
 
@@ -79,14 +79,24 @@ bool in_fp4(const Context& context, const DeviceLinear& weight) {
 }
 bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear& up) {
   return in_fp4(context, gate) && in_fp4(context, up) &&
-         gate.rows % fp4_tile_rows(Fp4Output::swiglu) == 0;
+         gate.rows % quantized_tile_rows(QuantizedOutput::swiglu) == 0;
 }
 
-Fp4Rows make_fp4_rows(const Context& context, const RoundInputs& args, const Launcher& launcher) {
+bool in_fp8(const Context& context, const DeviceLinear& weight) {
+  return weight.present() && takes_fp8(weight, context.launcher.card);
+}
+
+QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& args,
+                                   const Launcher& launcher) {
   const DeviceSlice& memory = context.work.rounded;
-  CHECK(args.count * fp4_row_bytes(args.weight.cols) <= memory.bytes(), args.count, " rows of ",
-        args.weight.cols, " columns in ", memory.bytes(), " bytes");
-  const Fp4Rows out = cut_fp4_rows(memory.as<uint8_t>(), args.count, args.weight.cols);
+  const int64_t cols = args.weight.cols;
+  const ActivationFormat activations = args.weight.activations;
+  const bool fp4 = activations == ActivationFormat::nvfp4;
+  CHECK(args.count * (fp4 ? fp4_row_bytes(cols) : fp8_row_bytes(cols)) <= memory.bytes(),
+        args.count, " rows of ", cols, " columns in ", memory.bytes(), " bytes");
+  auto* codes = memory.as<uint8_t>();
+  const QuantizedInput out = fp4 ? cut_fp4_rows(codes, args.count, cols)
+                                 : cut_fp8_rows(codes, args.count, cols, activations);
   quantize_rows({.weight = args.weight,
                  .count = args.count,
                  .x = args.x,
@@ -104,63 +114,64 @@ Fp4Rows make_fp4_rows(const Context& context, const RoundInputs& args, const Lau
 void linear_fp4(const Context& context, const LinearArgs& args, const Launcher& launcher) {
   const LinearOutput& output = args.outputs[0];
   CHECK(args.count == 1 && output.finish != Finish::convolve, args.count, " outputs");
-  const Fp4Rows x = make_fp4_rows(context,
-                                  {.weight = output.weight,
-                                   .count = args.rows,
-                                   .x = args.x,
-                                   .x_stride = args.x_stride,
-                                   .from = args.gather},
-                                  launcher);
-  fp4_gemm({.x = x,
-            .rows = args.rows,
-            .weight = output.weight,
-            .output = output.finish == Finish::add ? Fp4Output::add : Fp4Output::f32,
-            .y = output.y,
-            .y_stride = output.y_stride},
-           launcher);
+  const QuantizedInput x = make_quantized_rows(context,
+                                               {.weight = output.weight,
+                                                .count = args.rows,
+                                                .x = args.x,
+                                                .x_stride = args.x_stride,
+                                                .from = args.gather},
+                                               launcher);
+  quantized_gemm(
+      {.x = x,
+       .rows = args.rows,
+       .weight = output.weight,
+       .output = output.finish == Finish::add ? QuantizedOutput::add : QuantizedOutput::f32,
+       .y = output.y,
+       .y_stride = output.y_stride},
+      launcher);
 }
 
 void gate_up_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
                  const Launcher& launcher) {
   const Part part = part_of(args, which);
-  const Fp4Rows x = make_fp4_rows(context,
-                                  {.weight = part.low,
-                                   .count = part.count,
-                                   .x = args.x,
-                                   .x_stride = args.x_stride,
-                                   .share = part.share,
-                                   .matrix = part.matrix},
-                                  launcher);
-  fp4_gemm({.x = x,
-            .rows = part.count,
-            .weight = part.low,
-            .up = part.high,
-            .output = Fp4Output::swiglu,
-            .order = ColumnOrder::plain,
-            .y = args.act + part.begin * args.act_stride,
-            .y_stride = args.act_stride,
-            .experts = part.lists},
-           launcher, part.matrices);
+  const QuantizedInput x = make_quantized_rows(context,
+                                               {.weight = part.low,
+                                                .count = part.count,
+                                                .x = args.x,
+                                                .x_stride = args.x_stride,
+                                                .share = part.share,
+                                                .matrix = part.matrix},
+                                               launcher);
+  quantized_gemm({.x = x,
+                  .rows = part.count,
+                  .weight = part.low,
+                  .up = part.high,
+                  .output = QuantizedOutput::swiglu,
+                  .order = ColumnOrder::plain,
+                  .y = args.act + part.begin * args.act_stride,
+                  .y_stride = args.act_stride,
+                  .experts = part.lists},
+                 launcher, part.matrices);
 }
 
 void down_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
               const Launcher& launcher) {
   const Part part = part_of(args, which);
-  const Fp4Rows x = make_fp4_rows(context,
-                                  {.weight = part.low,
-                                   .count = part.count,
-                                   .x = args.act + part.begin * args.act_stride,
-                                   .x_stride = args.act_stride,
-                                   .matrix = part.matrix},
-                                  launcher);
-  fp4_gemm({.x = x,
-            .rows = part.count,
-            .weight = part.low,
-            .output = Fp4Output::f32,
-            .y = args.y + part.begin * args.y_stride,
-            .y_stride = args.y_stride,
-            .experts = part.lists},
-           launcher, part.matrices);
+  const QuantizedInput x = make_quantized_rows(context,
+                                               {.weight = part.low,
+                                                .count = part.count,
+                                                .x = args.act + part.begin * args.act_stride,
+                                                .x_stride = args.act_stride,
+                                                .matrix = part.matrix},
+                                               launcher);
+  quantized_gemm({.x = x,
+                  .rows = part.count,
+                  .weight = part.low,
+                  .output = QuantizedOutput::f32,
+                  .y = args.y + part.begin * args.y_stride,
+                  .y_stride = args.y_stride,
+                  .experts = part.lists},
+                 launcher, part.matrices);
 }
 
 }  // namespace nibble::cuda

@@ -1,0 +1,80 @@
+// This file launches the products of codes; the kernel is quantized_tile.cuh.
+#include "backend/cuda/ops/linear/linear_select.h"
+#include "backend/cuda/ops/quantized/quantized_tile.cuh"
+#include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
+
+namespace nibble::cuda {
+namespace {
+
+using Kernel = void (*)(QuantizedArgs);
+
+template <typename Operands>
+Kernel kernel_with(const QuantizedPlan& plan) {
+  return with_value<QuantizedOutput::bf16, QuantizedOutput::f32, QuantizedOutput::add,
+                    QuantizedOutput::swiglu>(plan.output, [&]<QuantizedOutput kOutput>() -> Kernel {
+    return with_value<kQuantizedFewTokens, kQuantizedManyTokens>(
+        plan.tokens,
+        [&]<int kTokens>() -> Kernel { return quantized_kernel<Operands, kOutput, kTokens>; });
+  });
+}
+Kernel kernel_of(const QuantizedPlan& plan) {
+  if (plan.format == Format::fp8) return kernel_with<Fp8Operands>(plan);
+  return plan.matrix == Architecture::Fp4::machine ? kernel_with<Nvfp4Operands<MachineFp4>>(plan)
+                                                   : kernel_with<Nvfp4Operands<SoftwareFp4>>(plan);
+}
+
+/// Returns the bytes of the matrices, each read once.
+int64_t bytes_of(const QuantizedGemm& gemm, int64_t matrices) {
+  return weight_bytes(gemm.weight, matrices) +
+         (gemm.output == QuantizedOutput::swiglu ? weight_bytes(gemm.up, matrices) : 0);
+}
+
+void check(const QuantizedGemm& gemm) {
+  constexpr int kColumns = 128;  // a stage of NVFP4, and what FP8 adds up before the rest
+  const DeviceLinear& w = gemm.weight;
+  const bool paired = gemm.output == QuantizedOutput::swiglu;
+  CHECK(w.format != Format::bf16 && w.cols % kColumns == 0, w.rows, " x ", w.cols);
+  CHECK(!paired || (w.rows % quantized_tile_rows(gemm.output) == 0 && gemm.y_stride % 2 == 0 &&
+                    gemm.up.rows == w.rows && gemm.up.cols == w.cols &&
+                    gemm.up.format == w.format && gemm.up.layout == w.layout),
+        "gate of ", w.rows, " x ", w.cols, ", up of ", gemm.up.rows, " x ", gemm.up.cols,
+        ", outputs at ", gemm.y_stride);
+}
+
+void prepare(Format format, const Launcher& launcher) {
+  for (const auto output :
+       {QuantizedOutput::bf16, QuantizedOutput::f32, QuantizedOutput::add, QuantizedOutput::swiglu})
+    for (const int rows : {kQuantizedFewTokens, kQuantizedManyTokens}) {
+      const QuantizedPlan plan = select_quantized(
+          {.rows = rows, .weight = {.format = format}, .output = output}, 1, launcher.card);
+      launcher.device->allow_shared(kernel_of(plan), plan.shared_bytes);
+    }
+}
+
+}  // namespace
+
+void quantized_gemm_prepare(const Launcher& launcher) {
+  for (const Format format : {Format::nvfp4, Format::fp8}) {
+    const bool made = format == Format::fp8 ? launcher.card.converts_fp8()
+                                            : launcher.card.fp4 != Architecture::Fp4::off;
+    if (made) prepare(format, launcher);
+  }
+}
+
+void quantized_gemm(const QuantizedGemm& gemm, const Launcher& launcher, int64_t matrices) {
+  if (gemm.rows == 0 || gemm.weight.rows == 0) return;
+  check(gemm);
+  const QuantizedPlan plan = select_quantized(gemm, matrices, launcher.card);
+  const int rows_each = quantized_tile_rows(gemm.output);
+  const int32_t most = gemm.experts.present() ? gemm.experts.rows_max : gemm.rows;
+  const QuantizedArgs args{.gemm = gemm,
+                           .k_steps = gemm.weight.cols / quantized_step_columns(plan.format),
+                           .row_tiles = (gemm.weight.rows + rows_each - 1) / rows_each,
+                           .parts = (most + plan.tokens - 1) / plan.tokens};
+  log_launch(launcher, plan, {.weights = bytes_of(gemm, matrices)});
+  launch(kernel_of(plan), launcher.in_order(), static_cast<unsigned>(plan.blocks),
+         kQuantizedThreads, static_cast<size_t>(plan.shared_bytes), args);
+}
+
+}  // namespace nibble::cuda
