@@ -94,8 +94,6 @@ def written(folder):
             yield f"{path.name} {json.dumps(declared)}"
         elif path.suffix in (".safetensors", ".json"):
             yield f"{path.name} {len(data)} {hashlib.sha256(data).hexdigest()[:16]}"
-        elif path.suffix == ".md":
-            yield f"{path.name} {len(data)}"
 
 
 def transcript(nibble, model):
