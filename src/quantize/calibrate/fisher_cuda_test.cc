@@ -66,6 +66,19 @@ double difference(const std::vector<T>& found, const std::vector<T>& expected) {
   return square == 0 ? std::sqrt(error) : std::sqrt(error / square);
 }
 
+/// How far weights are apart, by token, least first.
+std::vector<double> differences(const TokenWeights& found, const TokenWeights& expected) {
+  std::vector<double> out;
+  for (size_t i = 0; i < expected.weights.size(); ++i)
+    out.push_back(std::fabs(static_cast<double>(found.weights[i]) /
+                                std::max(1e-6, static_cast<double>(expected.weights[i])) -
+                            1));
+  std::ranges::sort(out);
+  return out;
+}
+
+/// A token near a tie of a router may go to another expert, which changes its weights and, a
+/// little, those of its sample; a wrong gradient changes nearly all tokens of some linear.
 TEST_F(FisherOnCard, TokenWeightsAreTheCpus) {
   const std::shared_ptr<LayerRunner> card = runner();
   ASSERT_TRUE(card->start(samples()).ok());
@@ -76,8 +89,8 @@ TEST_F(FisherOnCard, TokenWeightsAreTheCpus) {
   const FisherWeights found = gather(device.get()), expected = gather(nullptr);
   const FisherWeights again = gather(device.get());
   ASSERT_EQ(found.size(), expected.size());
-  double worst = 0;
-  int moved = 0;  // linears of experts that got other tokens, near ties of the router
+  double median = 0, tenth = 0;
+  int moved = 0;  // linears of experts that got other tokens
   for (const auto& [module, weights] : expected) {
     EXPECT_EQ(again.at(module).weights, found.at(module).weights) << module;
     if (found.at(module).tokens != weights.tokens) {
@@ -85,12 +98,15 @@ TEST_F(FisherOnCard, TokenWeightsAreTheCpus) {
       ++moved;
       continue;
     }
-    const double other = difference(found.at(module).weights, weights.weights);
-    EXPECT_LT(other, 5e-3) << module;
-    worst = std::max(worst, other);
+    const std::vector<double> apart = differences(found.at(module), weights);
+    EXPECT_LT(apart[apart.size() / 2], 2e-3) << module;
+    EXPECT_LT(apart[apart.size() * 9 / 10], 0.02) << module;
+    median = std::max(median, apart[apart.size() / 2]);
+    tenth = std::max(tenth, apart[apart.size() * 9 / 10]);
   }
-  EXPECT_LE(moved, 12);
-  RecordProperty("worst", concat(worst, ", ", moved, " linears with other tokens"));
+  EXPECT_LE(moved, 24);
+  RecordProperty("worst", concat("median ", median, ", nine tenths ", tenth, "; ", moved,
+                                 " linears with other tokens"));
 }
 
 std::map<std::string, InputStatistics> FisherOnCard::sums(
