@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/gptq_device.h"
+#include "model/devices/gptq_device.h"
 #include "quantize/rounding/rounding.h"
 
 namespace nibble {
