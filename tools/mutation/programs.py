@@ -53,8 +53,8 @@ def steps(*names):
 
 
 # Programs beside a module's own unit tests: helpers of those, simulations, oracles, and the tests
-# of modules that use this one, which judge last. The counts of the first lives of the simulation see
-# most of what all of them see.
+# of modules that use this one, which judge last. The counts of the first lives of the simulation
+# see most of what all of them see.
 MORE_PROGRAMS = {
     "backend/cpu": [*tests_of("quantize", "cli"),
                     *steps("cli/bits_test", "cli/cpu_weights_test", "serve/images_test")],
