@@ -81,20 +81,34 @@ struct ValuePanel {
   int64_t stride;
 };
 
-/// out = out * factor + sum_j p[j] values[j], in order over j, for P vectors of columns.
-template <int P, int Q>
-inline void add_values(const PageWeights<Q>& w, int q, const ValuePanel& panel, float* out,
-                       int lanes) {
-  const auto lanes_of = [&](int i) { return i + 1 < P ? 16 : lanes; };
-  Vec sum[P];
-  for (int i = 0; i < P; ++i)
-    sum[i] = mul(load_n(out + 16 * i, lanes_of(i)), broadcast(w.factor[q]));
+/// Vectors of columns from `column` on, the last one of `lanes`.
+struct ValueColumns {
+  int column;
+  int lanes;
+};
+
+/// out = out * factor + sum_j p[j] values[j], in order over j, for P vectors of columns and N
+/// queries from q on that see as many values.
+template <int N, int P, int Q>
+inline void add_values(const AttentionTile& t, int first, const PageWeights<Q>& w, int q,
+                       const ValuePanel& panel, const ValueColumns& columns) {
+  const auto lanes_of = [&](int i) { return i + 1 < P ? 16 : columns.lanes; };
+  const auto out = [&](int n) { return t.out[first + q + n] + columns.column; };
+  Vec sum[N][P];
+  for (int n = 0; n < N; ++n)
+    for (int i = 0; i < P; ++i)
+      sum[n][i] = mul(load_n(out(n) + 16 * i, lanes_of(i)), broadcast(w.factor[q + n]));
   for (int j = 0; j < w.valid[q]; ++j) {
-    const float* row = panel.values + j * panel.stride;
-    const Vec pj = broadcast(w.p[q][j]);
-    for (int i = 0; i < P; ++i) sum[i] = fma(pj, load_n(row + 16 * i, lanes_of(i)), sum[i]);
+    Vec row[P];
+    for (int i = 0; i < P; ++i)
+      row[i] = load_n(panel.values + j * panel.stride + 16 * i, lanes_of(i));
+    for (int n = 0; n < N; ++n) {
+      const Vec pj = broadcast(w.p[q + n][j]);
+      for (int i = 0; i < P; ++i) sum[n][i] = fma(pj, row[i], sum[n][i]);
+    }
   }
-  for (int i = 0; i < P; ++i) store_n(out + 16 * i, sum[i], lanes_of(i));
+  for (int n = 0; n < N; ++n)
+    for (int i = 0; i < P; ++i) store_n(out(n) + 16 * i, sum[n][i], lanes_of(i));
 }
 
 /// Columns [column, column + 16 (P - 1) + lanes) of the first `rows` values: in place if they are
@@ -118,10 +132,15 @@ inline void add_columns(const AttentionTile& t, int first, const PageWeights<Q>&
                         const Values& values, int column, int lanes) {
   alignas(64) float room[Values::kInPlace ? 1 : kPageKeys * 16 * P];
   int rows = 0;
-  for (int q = 0; q < Q; ++q) rows = w.valid[q] > rows ? w.valid[q] : rows;
+  bool same = true;
+  for (int q = 0; q < Q; ++q) {
+    rows = w.valid[q] > rows ? w.valid[q] : rows;
+    same = same && w.valid[q] == w.valid[0];
+  }
   const ValuePanel panel = value_panel<P>(values, column, rows, lanes, room);
+  if (same) return add_values<Q, P>(t, first, w, 0, panel, {column, lanes});
   for (int q = 0; q < Q; ++q)
-    if (w.valid[q] > 0) add_values<P>(w, q, panel, t.out[first + q] + column, lanes);
+    if (w.valid[q] > 0) add_values<1, P>(t, first, w, q, panel, {column, lanes});
 }
 
 template <int Q, typename Values>

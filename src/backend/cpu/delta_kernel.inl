@@ -45,8 +45,8 @@ struct DeltaColumns {
     }
     for (int p = 0; p < P; ++p) first[p] = predicted[p];
   }
-  /// Applies a row, and returns what the next one predicts. The last one leaves the state in
-  /// memory.
+  /// Applies a row, whose prediction is given, and leaves the prediction of the next one in its
+  /// place. The last row leaves the state in memory.
   template <bool kLast>
   void apply(int row, Vec (&predicted)[P]) const {
     const float* q = h.q + row * h.qkv_stride;

@@ -1,6 +1,6 @@
 // Products of activations with packed weights: several at once share the threads, and inputs take
 // the precision the activation mode asks for. The arithmetic itself: linear_kernels.inl, and
-// low_kernels.inl for inputs that get few bits where the weights have few.
+// low_blocked.inl and low_direct.inl for inputs that get few bits where the weights have few.
 #pragma once
 
 #include <cstdint>

@@ -117,11 +117,11 @@ inline void decode_fp8(const std::byte* p, Pairs& first, Pairs& second) {
   second = {e4m3_of_high_byte(shift_left<8>(w)), e4m3_of_high_byte(w)};
 }
 inline Vec dot_pairs(Vec sum, const Pairs& w, uint32_t x) {
-  const auto value = [](uint32_t bits) {
-    const __m256 v = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits)));
-    return Vec{v, v};
-  };
-  return fma(value(x << 16), w.even, fma(value(x & 0xFFFF0000U), w.odd, sum));
+  const __m256i pair = _mm256_set1_epi32(static_cast<int>(x));
+  const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+  const __m256 odd =
+      _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  return fma({even, even}, w.even, fma({odd, odd}, w.odd, sum));
 }
 
 }  // namespace
