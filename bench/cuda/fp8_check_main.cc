@@ -11,9 +11,12 @@ int main(int argc, char** argv) {
   return bench::run_checks([&](checks::Tally& tally) {
     if (!words.has("only")) {
       checks::check_quantized_rows(tally);
+      checks::check_norm_rows(tally);
       checks::check_fp8(tally);
       bench::check_planted_fp8_mistakes(tally);
     }
-    if (!words.none()) checks::time_fp8(tally);
+    if (words.none()) return;
+    checks::time_fp8(tally);
+    checks::time_norm_rows(tally);
   });
 }

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/activations/declared.h"
 #include "backend/cuda/ops/experts/experts_select.h"
+#include "backend/cuda/ops/norm/norm_rows.h"
 
 namespace nibble::cuda {
 
@@ -33,7 +34,11 @@ void finish_half(const Context& context, int layer, Half half, int32_t row_begin
                  const AddNormArgs& args) {
   const AddNormArgs finish = finish_args(context, layer, half, row_begin, args);
   const Launcher launcher = context.launcher.of(Step::finish);
-  in_f32(context) ? norm_f32(finish, launcher) : add_norm(finish, launcher);
+  if (in_f32(context)) return norm_f32(finish, launcher);
+  const bool prompt = row_begin >= context.batch.rows;
+  if (const DeviceLinear* next = prompt ? rounded_by_norm(context, layer, half) : nullptr)
+    return add_norm_rows(finish, rows_by_norm(context, finish, *next), launcher);
+  add_norm(finish, launcher);
 }
 
 void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,

@@ -2,6 +2,7 @@
 // each.
 #include "backend/cuda/activations/declared.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
+#include "backend/cuda/ops/norm/norm_rows.h"
 
 namespace nibble::cuda {
 namespace {
@@ -45,6 +46,11 @@ void run(const Context& context, const PromptGemm& product, Step step) {
 Input block_input(const Context& context) {
   const Workspace& work = context.work;
   return {rows_of<uint16_t>(context, work.x, work.x_stride), work.x_stride};
+}
+/// The same with the codes that the norm at the end of the last feed-forward made of it.
+Input mixer_input(const Context& context, int layer) {
+  return with_codes(context, block_input(context),
+                    rounded_by_norm(context, layer - 1, Half::feed_forward));
 }
 
 /// True if `second` lies right after `first` and both can be one matrix of more rows.
@@ -105,7 +111,7 @@ void prompt_attention_block(const Context& context, int layer) {
   auto* q = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.first, w.q.rows));
   auto* k = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.k.rows + w.v.rows));
   uint16_t* v = k + context.prompts.rows * w.k.rows;
-  const Input x = block_input(context);
+  const Input x = mixer_input(context, layer);
   show(context, TapRole::mixer_in, x);
   run(context, gemm_of(context, x, w.q, {q, w.q.rows}), Step::project);
   run(context, gemm_of(context, x, w.k, {k, w.k.rows}), Step::project);
@@ -139,7 +145,7 @@ void prompt_delta_net_block(const Context& context, int layer) {
   auto* qkv = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.first, w.qkv.rows));
   auto* z = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.z.rows));
   float* gates = rows_of<float>(context, work.gates, work.gate_stride);
-  const Input x = block_input(context);
+  const Input x = mixer_input(context, layer);
   show(context, TapRole::mixer_in, x);
   run(context, gemm_of(context, x, w.qkv, {qkv, w.qkv.rows}), Step::project);
   run(context, gemm_of(context, x, w.z, {z, w.z.rows}), Step::project);
@@ -279,21 +285,25 @@ void prompt_moe_block(const Context& context, int layer) {
                                         .weights = memory.chosen_weight.as<float>(),
                                         .shared_gate = memory.router.as<float>() + config.experts,
                                         .gate_stride = config.experts + 1});
-  combine_norm({.base = base,
-                .y = y,
-                .position = memory.position.as<int32_t>(),
-                .shared = shared ? shared_y : nullptr},
-               context.launcher.of(Step::finish));
+  const CombineNormArgs combine{.base = base,
+                                .y = y,
+                                .position = memory.position.as<int32_t>(),
+                                .shared = shared ? shared_y : nullptr};
+  const Launcher launcher = context.launcher.of(Step::finish);
+  if (const DeviceLinear* next = rounded_by_norm(context, layer, Half::feed_forward))
+    return combine_norm_rows(combine, rows_by_norm(context, base, *next), launcher);
+  combine_norm(combine, launcher);
 }
 
 void prompt_dense_mlp_block(const Context& context, int layer) {
   float* y = rows_of<float>(context, context.work.y, context.config.hidden);
-  run_mlp(context,
-          {.weights = context.layer(layer).dense_mlp,
-           .x = block_input(context),
-           .act = context.plan.mlp().act.as<uint16_t>(),
-           .y = {y, context.config.hidden, GemmOutput::f32}},
-          nullptr);
+  run_mlp(
+      context,
+      {.weights = context.layer(layer).dense_mlp,
+       .x = with_codes(context, block_input(context), rounded_by_norm(context, layer, Half::mixer)),
+       .act = context.plan.mlp().act.as<uint16_t>(),
+       .y = {y, context.config.hidden, GemmOutput::f32}},
+      nullptr);
   finish_half(context, layer, Half::feed_forward, context.batch.rows,
               {.rows = context.prompts.rows, .y = y});
 }

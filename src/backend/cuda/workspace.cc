@@ -158,6 +158,7 @@ class Cutter {
     const int64_t widest = std::max({share * work_.x_stride, work_.mixed_stride, work_.act_stride});
     const int64_t codes = share * fp8_row_bytes(work_.act_stride);  // of the inputs of down
     work_.rounded = carver_.take(rows_ * std::max(widest * kBf16, codes));
+    work_.ahead = carver_.take(rows_ * fp8_row_bytes(work_.x_stride));
   }
 
   void cut_batch() {

@@ -126,6 +126,7 @@ struct Workspace {
   DeviceSlice choices;   // I32, as `struct Routing` (ops/route/route.h)
   DeviceSlice flag;      // I32 [1]
   DeviceSlice rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
+  DeviceSlice ahead;     // codes of x that a norm made for the products after it, or nothing
 
   // With activations f32, else nothing (f32_products.h); places are assignments and shared rows.
   DeviceSlice spread;   // BF16 [places][x_stride], the inputs of experts

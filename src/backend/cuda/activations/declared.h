@@ -31,9 +31,19 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
 struct PromptInput {
   const uint16_t* x = nullptr;  // [rows][stride], packed
   int64_t stride = 0;
-  QuantizedInput codes;  // in place of x where the product is made of codes
+  QuantizedInput codes;                    // in place of x where the product is made of codes
+  const DeviceLinear* made_for = nullptr;  // then x is there too, and codes are what it rounds to
 };
-/// Returns the input rounded as `weight` declares; it is valid until the next call.
+/// The matrix for which the norm that ends `half` of `layer` makes codes of its rows, the first
+/// that reads them; null: it makes none.
+const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half);
+/// The codes that it makes, and `in` with them.
+QuantizeRows rows_by_norm(const Context& context, const AddNormArgs& norm,
+                          const DeviceLinear& weight);
+PromptInput with_codes(const Context& context, const PromptInput& in, const DeviceLinear* weight);
+
+/// Returns the input rounded as `weight` declares; it is valid until the next call, or as long as
+/// codes that a norm made, which are taken where they are the same.
 PromptInput prompt_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
 /// Does the same for experts, with a row for each assignment, as route_sort orders them.
 PromptInput sorted_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);

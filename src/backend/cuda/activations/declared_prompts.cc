@@ -8,6 +8,13 @@ namespace nibble::cuda {
 
 namespace {
 
+/// True if inputs of both become the same codes: they are of one matrix, or scales are made of
+/// rows.
+bool rounds_alike(const Context& context, const DeviceLinear& a, const DeviceLinear& b) {
+  const bool of_rows = !has_input_scale(a.activations) && a.activations == b.activations;
+  return &a == &b || (of_rows && in_fp8(context, a) && in_fp8(context, b));
+}
+
 /// Rounds rows, or makes codes of them where the product is made of codes.
 PromptInput rounded(const Context& context, const RoundInputs& rows) {
   if (in_fp4(context, rows.weight) || in_fp8(context, rows.weight))
@@ -18,9 +25,43 @@ PromptInput rounded(const Context& context, const RoundInputs& rows) {
 
 }  // namespace
 
+const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half) {
+  const ModelConfig& config = context.config;
+  const bool mixer = half == Half::feed_forward;  // reads it next
+  const int next = mixer ? layer + 1 : layer;
+  if (!declares(context) || layer < 0 || next >= config.layer_count() || config.hidden % 4 != 0)
+    return nullptr;
+  // Experts round each row as often as it is chosen, under the scales of those that it is sent to.
+  if (!mixer && config.moe) return nullptr;
+  const LayerWeights& w = context.layer(next);
+  const bool attends = config.layers[static_cast<size_t>(next)] == LayerKind::attention;
+  const DeviceLinear& first = !mixer ? w.dense_mlp.gate : attends ? w.attention.q : w.delta_net.qkv;
+  return in_fp4(context, first) || in_fp8(context, first) ? &first : nullptr;
+}
+
+QuantizeRows rows_by_norm(const Context& context, const AddNormArgs& norm,
+                          const DeviceLinear& weight) {
+  return {.weight = weight,
+          .count = norm.rows,
+          .x = norm.x,
+          .x_stride = norm.x_stride,
+          .order = ColumnOrder::packed,
+          .out = cut_rows(context.work.ahead, norm.rows, weight)};
+}
+
+PromptInput with_codes(const Context& context, const PromptInput& in, const DeviceLinear* weight) {
+  if (weight == nullptr) return in;
+  PromptInput both = in;
+  both.codes = cut_rows(context.work.ahead, context.prompts.rows, *weight);
+  both.made_for = weight;
+  return both;
+}
+
 PromptInput prompt_input(const Context& context, const PromptInput& in,
                          const DeviceLinear& weight) {
-  if (!rounds(weight)) return in;
+  if (!rounds(weight)) return {.x = in.x, .stride = in.stride};
+  if (in.made_for != nullptr && rounds_alike(context, *in.made_for, weight))
+    return {.codes = in.codes};
   return rounded(context, {.weight = weight,
                            .count = context.prompts.rows,
                            .x = in.x,

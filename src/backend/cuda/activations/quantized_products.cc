@@ -86,17 +86,19 @@ bool in_fp8(const Context& context, const DeviceLinear& weight) {
   return weight.present() && takes_fp8(weight, context.launcher.card);
 }
 
+QuantizedInput cut_rows(const DeviceSlice& memory, int64_t count, const DeviceLinear& weight) {
+  const int64_t cols = weight.cols;
+  const bool fp4 = weight.activations == ActivationFormat::nvfp4;
+  CHECK(count * (fp4 ? fp4_row_bytes(cols) : fp8_row_bytes(cols)) <= memory.bytes(), count,
+        " rows of ", cols, " columns in ", memory.bytes(), " bytes");
+  auto* codes = memory.as<uint8_t>();
+  return fp4 ? cut_fp4_rows(codes, count, cols)
+             : cut_fp8_rows(codes, count, cols, weight.activations);
+}
+
 QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& args,
                                    const Launcher& launcher) {
-  const DeviceSlice& memory = context.work.rounded;
-  const int64_t cols = args.weight.cols;
-  const ActivationFormat activations = args.weight.activations;
-  const bool fp4 = activations == ActivationFormat::nvfp4;
-  CHECK(args.count * (fp4 ? fp4_row_bytes(cols) : fp8_row_bytes(cols)) <= memory.bytes(),
-        args.count, " rows of ", cols, " columns in ", memory.bytes(), " bytes");
-  auto* codes = memory.as<uint8_t>();
-  const QuantizedInput out = fp4 ? cut_fp4_rows(codes, args.count, cols)
-                                 : cut_fp8_rows(codes, args.count, cols, activations);
+  const QuantizedInput out = cut_rows(context.work.rounded, args.count, args.weight);
   quantize_rows({.weight = args.weight,
                  .count = args.count,
                  .x = args.x,

@@ -24,6 +24,8 @@ bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear
 /// True if products of prompt rows with `weight` are made of FP8 codes.
 bool in_fp8(const Context& context, const DeviceLinear& weight);
 
+/// Cuts `count` rows of codes out of memory, as inputs of `weight` are rounded.
+QuantizedInput cut_rows(const DeviceSlice& memory, int64_t count, const DeviceLinear& weight);
 /// Makes the rows that round_inputs(args) makes, as codes in the workspace instead of args.out;
 /// they are valid until the next call of anything that rounds.
 QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& args,

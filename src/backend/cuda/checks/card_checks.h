@@ -12,6 +12,7 @@ void check_instruction(Tally& tally);
 /// The harness of a server's start, and that it sees what is planted.
 void check_harness(Tally& tally);
 void check_quantized_rows(Tally& tally);
+void check_norm_rows(Tally& tally);
 void check_fp4(Tally& tally);
 
 /// Products in FP8; nothing where the card has no instruction for them.
@@ -35,5 +36,6 @@ void time_prefill_gemm(Tally& tally);
 void time_delta(Tally& tally);
 void time_flash(Tally& tally);
 void time_fp8(Tally& tally);
+void time_norm_rows(Tally& tally);
 
 }  // namespace nibble::checks

@@ -21,7 +21,11 @@ struct Group {
 };
 constexpr Group kGroups[] = {
     {"the instruction for 4-bit codes", Ways::fp4, checks::check_instruction},
-    {"inputs rounded to 4-bit codes", Ways::fp4, checks::check_quantized_rows},
+    {"inputs rounded to codes", Ways::native,
+     [](Tally& tally) {
+       checks::check_quantized_rows(tally);
+       checks::check_norm_rows(tally);
+     }},
     {"linears and experts of 4-bit codes", Ways::fp4, checks::check_fp4},
     {"linears and experts in FP8", Ways::native, checks::check_fp8},
     {"linears of generated tokens", Ways::both,

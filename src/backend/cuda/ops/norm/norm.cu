@@ -2,9 +2,11 @@
 // norm(h) for the next one. One block of threads has one row. Bound: the bytes of y (with experts,
 // top_k + 1 rows of y for each row).
 #include "backend/cuda/ops/norm/norm.cuh"
-#include "backend/cuda/ops/norm/norm.h"
+#include "backend/cuda/ops/norm/norm_rows.h"
+#include "backend/cuda/ops/quantized/quantized_row.cuh"
 #include "backend/cuda/ops/route/route.h"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 namespace {
@@ -35,10 +37,7 @@ __device__ __forceinline__ void block_output(const AddNormArgs& a, int row, int 
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kNormThreads)
-    add_norm_kernel(const __grid_constant__ AddNormArgs a) {
-  touch(a);
-  __shared__ NormScratch<kWidth> scratch;
+__device__ __forceinline__ void add_norm_row(const AddNormArgs& a, NormScratch<kWidth>& scratch) {
   const int row = blockIdx.x;
   const RowPart<kWidth> w = load_part<kWidth>(a.norm, a.hidden);
   wait_for_inputs();
@@ -63,6 +62,24 @@ __global__ void __launch_bounds__(kNormThreads)
   norm_row(h, a.hidden, w, a.eps, order, a.x + row * a.x_stride, wide, scratch);
 }
 
+template <int kWidth>
+__global__ void __launch_bounds__(kNormThreads)
+    add_norm_kernel(const __grid_constant__ AddNormArgs a) {
+  touch(a);
+  __shared__ NormScratch<kWidth> scratch;
+  add_norm_row(a, scratch);
+}
+
+template <ActivationFormat kInputs>
+__global__ void __launch_bounds__(kNormThreads)
+    add_norm_rows_kernel(const __grid_constant__ AddNormArgs a,
+                         const __grid_constant__ QuantizeRows rows) {
+  __shared__ NormScratch<4> scratch;
+  add_norm_row(a, scratch);
+  __syncthreads();  // the row that this block has written is read in other parts
+  make_row<kNormThreads, kInputs>(rows, static_cast<int>(blockIdx.x));
+}
+
 /// Loads four BF16 columns.
 __device__ __forceinline__ void load_narrow(const uint16_t* from, float (&to)[4]) {
   const uint2 v = *reinterpret_cast<const uint2*>(from);
@@ -72,8 +89,7 @@ __device__ __forceinline__ void load_narrow(const uint16_t* from, float (&to)[4]
   to[3] = high_bf16(v.y);
 }
 
-__global__ void __launch_bounds__(kNormThreads)
-    combine_norm_kernel(const __grid_constant__ CombineNormArgs c) {
+__device__ __forceinline__ void combine_norm_row(const CombineNormArgs& c) {
   const AddNormArgs& a = c.base;
   __shared__ NormScratch<4> scratch;
   __shared__ float weights[kRouteTopKMax];
@@ -119,6 +135,20 @@ __global__ void __launch_bounds__(kNormThreads)
 }
 
 __global__ void __launch_bounds__(kNormThreads)
+    combine_norm_kernel(const __grid_constant__ CombineNormArgs c) {
+  combine_norm_row(c);
+}
+
+template <ActivationFormat kInputs>
+__global__ void __launch_bounds__(kNormThreads)
+    combine_norm_rows_kernel(const __grid_constant__ CombineNormArgs c,
+                             const __grid_constant__ QuantizeRows rows) {
+  combine_norm_row(c);
+  __syncthreads();  // the row that this block has written is read in other parts
+  make_row<kNormThreads, kInputs>(rows, static_cast<int>(blockIdx.x));
+}
+
+__global__ void __launch_bounds__(kNormThreads)
     gather_rows_kernel(const float* from, const int32_t* rows, int width, float* to) {
   wait_for_inputs();
   const float* source = from + static_cast<int64_t>(rows[blockIdx.x]) * width;
@@ -126,7 +156,39 @@ __global__ void __launch_bounds__(kNormThreads)
     to[static_cast<int64_t>(blockIdx.x) * width + i] = source[i];
 }
 
+void check_rows_of(const AddNormArgs& norm, const QuantizeRows& rows) {
+  check_rows(rows);
+  CHECK(norm.hidden % 4 == 0 && rows.x == norm.x && rows.x_stride == norm.x_stride &&
+            rows.count == norm.rows && rows.share == 1 && rows.from == nullptr &&
+            rows.to == nullptr,
+        "rows of codes that are not those of the norm: ", rows.count, " of ", norm.rows);
+}
+
+/// Calls act.operator()<inputs>() for the format of inputs that rows are made in.
+template <typename Act>
+void with_inputs(const QuantizeRows& rows, const Act& act) {
+  with_value<ActivationFormat::nvfp4, ActivationFormat::fp8_token, ActivationFormat::fp8_tensor,
+             ActivationFormat::fp8_group>(rows.weight.activations, act);
+}
+
 }  // namespace
+
+void add_norm_rows(const AddNormArgs& norm, const QuantizeRows& rows, const Launcher& launcher) {
+  check_rows_of(norm, rows);
+  with_inputs(rows, [&]<ActivationFormat kInputs>() {
+    launch(add_norm_rows_kernel<kInputs>, launcher, static_cast<unsigned>(norm.rows), kNormThreads,
+           0, norm, rows);
+  });
+}
+
+void combine_norm_rows(const CombineNormArgs& norm, const QuantizeRows& rows,
+                       const Launcher& launcher) {
+  check_rows_of(norm.base, rows);
+  with_inputs(rows, [&]<ActivationFormat kInputs>() {
+    launch(combine_norm_rows_kernel<kInputs>, launcher, static_cast<unsigned>(norm.base.rows),
+           kNormThreads, 0, norm, rows);
+  });
+}
 
 void add_norm(const AddNormArgs& args, const Launcher& launcher) {
   launch(args.hidden % 4 == 0 ? add_norm_kernel<4> : add_norm_kernel<1>, launcher,

@@ -1,13 +1,17 @@
-// A row of BF16 inputs as the kernels that make codes of it read it: 16 columns for a thread at a
-// time, in either order of columns. Formulas are those of the kernels' own files.
+// A row of BF16 inputs becomes codes by a block of threads, 16 columns for a thread at a time, in
+// either order of columns; formulas and shapes in quantized_rows.h. A kernel that makes the row
+// ends with this too.
 #pragma once
+
+#include <cuda_fp8.h>
 
 #include "backend/cuda/ops/quantized/quantized_rows.h"
 #include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/weights/code_words.h"
+#include "backend/cuda/weights/fp8_bytes.h"
 
 namespace nibble::cuda {
 
-inline constexpr int kRowThreads = 128;
 inline constexpr int kRowGroup = static_cast<int>(kNvfp4Group);
 
 /// Columns c and c + 4 of eight, which both orders keep in one word, low half first.
@@ -48,6 +52,138 @@ __device__ inline uint32_t largest(const ColumnGroup& group) {
 #pragma unroll
   for (int i = 0; i < kRowGroup; ++i) bits = max(bits, __float_as_uint(fabsf(group.at(i))));
   return bits;
+}
+
+/// Returns the code of the nearest of 0, 0.5, 1, 1.5, 2, 3, 4 and 6, ties to the even code; values
+/// beyond 6 get 6. -0 is 0; what rounds to zero from below keeps its sign.
+__device__ inline uint32_t e2m1_code_of(float x) {
+  const float size = fabsf(x);
+  const float index = size < 2.0F   ? rintf(size * 2.0F)
+                      : size < 4.0F ? rintf(size) + 2.0F
+                                    : rintf(size * 0.5F) + 4.0F;
+  return static_cast<uint32_t>(fminf(index, 7.0F)) | (x < 0.0F ? 8U : 0U);
+}
+
+/// Returns G of a row whose largest magnitude is amax; what would be zero, NaN or infinite is 1.
+__device__ inline float global_of(float amax) {
+  constexpr float kAmaxOverGlobal = 2688.0F;
+  const float global = __fmul_rn(__frcp_rn(amax), kAmaxOverGlobal);
+  return isfinite(global) && global > 0.0F ? global : 1.0F;
+}
+
+/// The scale and codes of one group under the global scale G.
+__device__ inline void make_fp4_group(const ColumnGroup& group, float global, uint8_t* scale_to,
+                                      uint2* codes_to) {
+  constexpr float kE2m1Max = 6.0F;
+  constexpr uint32_t kEighth = 0x20;  // 0.125 in E4M3
+  const float amax = __uint_as_float(largest(group));
+  const float wanted = __fmul_rn(global, __fdiv_rn(amax, kE2m1Max));
+  uint32_t scale = __nv_cvt_float_to_fp8(wanted, __NV_SATFINITE, __NV_E4M3);
+  if (scale == 0) scale = kEighth;
+  const float real = __fdiv_rn(__half2float(__half(__nv_cvt_fp8_to_halfraw(
+                                   static_cast<__nv_fp8_storage_t>(scale), __NV_E4M3))),
+                               global);
+  uint32_t words[2] = {};
+  if (!isnan(amax)) {
+#pragma unroll
+    for (int i = 0; i < kRowGroup; ++i)
+      words[i / 8] |= e2m1_code_of(__fdiv_rn(group.at(i), real)) << (4 * fp4_nibble(i % 8));
+  }
+  *scale_to = static_cast<uint8_t>(scale);
+  *codes_to = make_uint2(words[0], words[1]);
+}
+
+inline constexpr int kGroupThreads = static_cast<int>(kFp8Block) / kRowGroup;  // that share a scale
+
+/// Returns the FP8 scale of columns whose largest magnitude has these bits.
+__device__ inline float fp8_scale_of(uint32_t largest_bits) {
+  constexpr float kE4m3Max = 448.0F;
+  constexpr float kF32Epsilon = 0x1p-23F;  // what zeros get, as compressed-tensors has it
+  const float scale = __fdiv_rn(__uint_as_float(largest_bits), kE4m3Max);
+  return scale == 0.0F ? kF32Epsilon : scale;
+}
+
+/// Returns the largest bits of the eight lanes whose columns share a scale.
+__device__ inline uint32_t largest_of_block(uint32_t bits) {
+  const unsigned lanes = 0xFFU << (threadIdx.x & 24U);
+#pragma unroll
+  for (int step = kGroupThreads / 2; step > 0; step /= 2)
+    bits = max(bits, __shfl_xor_sync(lanes, bits, step));
+  return bits;
+}
+
+/// Returns the FP8 codes of the 16 columns of a group, in the order of e4m3_bytes. Adding zero
+/// makes 0 of -0.
+__device__ inline uint4 fp8_codes_of(const ColumnGroup& group, float scale) {
+  uint32_t words[4];
+#pragma unroll
+  for (int word = 0; word < 4; ++word) {
+    words[word] = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = word / 2 * 8 + fp8_column(word % 2 * 4 + i);
+      const float value = __fdiv_rn(group.at(column), scale) + 0.0F;
+      words[word] |= uint32_t{__nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3)} << (8 * i);
+    }
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+/// Makes row a.to[item], or row `item`, of a.out in NVFP4 by a block of
+/// kThreads threads.
+template <int kThreads>
+__device__ __forceinline__ void make_fp4_row(const QuantizeRows& a, int item) {
+  const int64_t to = a.to == nullptr ? item : a.to[item];
+  const int first = static_cast<int>(threadIdx.x) * kRowGroup;
+  const int cols = a.weight.cols;
+  const InputRow row(a, item);
+  float global = 0.0F;
+  if (a.global == GlobalOf::file) {
+    global = input_scale_of(a.weight, a.matrix == nullptr ? 0 : a.matrix[item]);
+  } else {
+    uint32_t bits = 0;
+    for (int c = first; c < cols; c += kThreads * kRowGroup) bits = max(bits, largest(row.read(c)));
+    global = global_of(__uint_as_float(block_largest<kThreads>(bits)));
+    if (threadIdx.x == 0) a.out.factors[to] = __frcp_rn(global);
+  }
+  for (int c = first; c < cols; c += kThreads * kRowGroup)
+    make_fp4_group(row.read(c), global, a.out.scales + (to * cols + c) / kRowGroup,
+                   reinterpret_cast<uint2*>(a.out.codes + (to * cols + c) / 2));
+}
+
+/// The same in FP8.
+template <int kThreads, ActivationFormat kInputs>
+__device__ __forceinline__ void make_fp8_row(const QuantizeRows& a, int item) {
+  const int64_t to = a.to == nullptr ? item : a.to[item];
+  const int first = static_cast<int>(threadIdx.x) * kRowGroup;
+  const int cols = a.weight.cols;
+  const InputRow row(a, item);
+  float* factors = a.out.factors + to * a.out.factors_each;
+  float scale = 0.0F;
+  if constexpr (kInputs == ActivationFormat::fp8_tensor)
+    scale = input_scale_of(a.weight, a.matrix == nullptr ? 0 : a.matrix[item]);
+  if constexpr (kInputs == ActivationFormat::fp8_token) {
+    uint32_t bits = 0;
+    for (int c = first; c < cols; c += kThreads * kRowGroup) bits = max(bits, largest(row.read(c)));
+    scale = fp8_scale_of(block_largest<kThreads>(bits));
+    if (threadIdx.x == 0) factors[0] = scale;
+  }
+  for (int c = first; c < cols; c += kThreads * kRowGroup) {
+    const ColumnGroup group = row.read(c);
+    if constexpr (kInputs == ActivationFormat::fp8_group) {
+      scale = fp8_scale_of(largest_of_block(largest(group)));
+      if (threadIdx.x % kGroupThreads == 0) factors[c / kFp8Block] = scale;
+    }
+    *reinterpret_cast<uint4*>(a.out.codes + to * cols + c) = fp8_codes_of(group, scale);
+  }
+}
+
+template <int kThreads, ActivationFormat kInputs>
+__device__ __forceinline__ void make_row(const QuantizeRows& a, int item) {
+  if constexpr (kInputs == ActivationFormat::nvfp4)
+    make_fp4_row<kThreads>(a, item);
+  else
+    make_fp8_row<kThreads, kInputs>(a, item);
 }
 
 }  // namespace nibble::cuda

@@ -70,7 +70,7 @@ struct QuantizeRows {
   QuantizedInput out;                      // with factors where they are made of the row
 };
 void quantize_rows(const QuantizeRows& args, const Launcher& launcher);
-/// Those of FP8; quantize_rows() calls it.
-void quantize_fp8_rows(const QuantizeRows& args, const Launcher& launcher);
+/// CHECKs what quantize_rows() asks of its arguments.
+void check_rows(const QuantizeRows& args);
 
 }  // namespace nibble::cuda
