@@ -87,7 +87,7 @@ Result<void> check(const Arguments& arguments) {
   if (!file && arguments.source("seconds") != ValueSource::flag) return {};
   return make_error(
       ErrorCode::invalid_argument,
-      {.what = "nibble doctor",
+      {.what = "arguments",
        .expected = concat(file ? "a file" : "--seconds", " only with --receipt"),
        .found = file ? arguments.positional(0) : concat("--seconds ", *arguments.text("seconds")),
        .advice = concat("add --receipt to ", file ? "write one" : "measure the card")});
