@@ -76,7 +76,7 @@ def kernels_of(path):
 
 
 def wrong_fp8_code(kernel, optimised):
-    """As wrong_code, of a kernel in FP8."""
+    """Judges a kernel in FP8 like wrong_code judges those of 4-bit codes."""
     if kernel.target in ("sm_80", "sm_86"):
         if optimised and kernel.length > 8:
             return f"{kernel.length} instructions in a kernel that has nothing to do there"

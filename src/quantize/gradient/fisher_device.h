@@ -5,7 +5,8 @@
 
 namespace nibble::gradient {
 
-/// As gather_fisher_weights, by request.device.
+/// Does the work of gather_fisher_weights on request.device, with the same errors and those of the
+/// device.
 Result<FisherWeights> gather_fisher_weights_there(const FisherRequest& request);
 
 }  // namespace nibble::gradient

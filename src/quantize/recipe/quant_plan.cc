@@ -187,7 +187,7 @@ void Planner::sort_by_file() {
   });
 }
 
-/// Where the experts of one layer are single tensors, those of all are: SGLang (0.5.23) drops
+/// If the experts of one layer are single tensors, those of all become so: SGLang (0.5.23) drops
 /// single ones that come after fused ones, and says so in its log alone. Its MTP layer has another
 /// loader.
 void Planner::open_experts() {

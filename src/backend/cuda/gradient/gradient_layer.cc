@@ -186,7 +186,7 @@ void GradientLayer::delta_forward_rows() const {
   apply({from.out, w.out, at.gated}, at_.middle);
 }
 
-/// From dgated the gradients of z, of what the convolution made, and of both gates.
+/// Makes of dgated the gradients of z, of what the convolution made, and of both gates.
 void GradientLayer::delta_recurrence_back() const {
   const DeltaBuffers& at = at_.delta;
   const DeltaNetConfig& d = config_.delta_net;

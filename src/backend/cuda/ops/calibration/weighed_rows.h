@@ -17,7 +17,7 @@ struct DeviceTokenWeights {
   float other = 1.0F;  // of tokens that are not among them
 };
 
-/// Where the rows of an input that are scaled by the roots of their weights go.
+/// The rows of an input, and the places to which they go, scaled by the roots of their weights.
 struct WeighedRows {
   const DeviceTokenWeights* weights = nullptr;  // [inputs]
   const int32_t* pass_row = nullptr;            // [assignments] row of the pass; null: the same

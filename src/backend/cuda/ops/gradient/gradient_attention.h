@@ -61,8 +61,8 @@ cudaError_t attend_backward(const GradientAttention& shape, const AttentionRows&
 /// projected [rows, q_heads * 2 head_dim] has per head [q | gate]. gated = mixed * sigmoid(gate).
 cudaError_t gate_attention(const GradientAttention& shape, const float* projected,
                            const float* mixed, float* gated, cudaStream_t stream);
-/// From dgated: dmixed, which may be dgated itself, and the gates' part of dprojected, whose other
-/// part becomes zero.
+/// Makes of dgated dmixed, which may be dgated itself, and the gates' part of dprojected, whose
+/// other part becomes zero.
 cudaError_t gate_attention_back(const GradientAttention& shape, const float* projected,
                                 const float* mixed, const float* dgated, float* dmixed,
                                 float* dprojected, cudaStream_t stream);

@@ -40,7 +40,7 @@ struct GradientDelta {
 /// silu(convolved). conv: [channels, taps], oldest input first.
 cudaError_t convolve_forward(const GradientDelta& shape, const float* conv, const float* qkv,
                              float* convolved, float* active, cudaStream_t stream);
-/// From dactive, which becomes the gradient of convolved, that of qkv.
+/// Turns dactive into the gradient of convolved, and makes that of qkv of it.
 cudaError_t convolve_backward(const GradientDelta& shape, const float* conv, const float* convolved,
                               float* dactive, float* dqkv, cudaStream_t stream);
 
@@ -52,8 +52,8 @@ cudaError_t unit_lengths(const GradientDelta& shape, const float* active, float*
 cudaError_t unit_lengths_back(const GradientDelta& shape, const float* active, const float* dq,
                               const float* dk, float* dactive, cudaStream_t stream);
 
-/// From the product a [rows, v_heads]: alpha = exp(-decay softplus(a + dt_bias)). beta, the product
-/// b before, becomes its sigmoid.
+/// The gates are made of the product a [rows, v_heads]: alpha = exp(-decay softplus(a + dt_bias));
+/// beta, the product b before, becomes its sigmoid.
 struct DeltaGates {
   const float* decay = nullptr;    // [v_heads]
   const float* dt_bias = nullptr;  // [v_heads]

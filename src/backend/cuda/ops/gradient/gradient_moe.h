@@ -23,7 +23,7 @@ struct GradientRouter {
 cudaError_t choose_experts(const GradientRouter& router, float* logits, int32_t* chosen,
                            float* weights, cudaStream_t stream);
 
-/// Where the rows of the experts are.
+/// The rows of the pass that experts got, expert after expert.
 struct Assignments {
   int32_t count = 0;
   const int32_t* row = nullptr;     // [count] of the pass
@@ -48,7 +48,7 @@ cudaError_t router_backward(const GradientRouter& router, const Assignments& at,
 /// out [rows, width] += sigmoid(gate [rows]) * y.
 cudaError_t add_gated(const float* gate, const float* y, int32_t rows, int32_t width, float* out,
                       cudaStream_t stream);
-/// From dout: dy [rows, width], and dgate [rows].
+/// Makes dy [rows, width] and dgate [rows] of dout.
 cudaError_t gated_backward(const float* gate, const float* y, const float* dout, int32_t rows,
                            int32_t width, float* dy, float* dgate, cudaStream_t stream);
 

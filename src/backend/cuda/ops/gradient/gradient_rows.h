@@ -41,7 +41,7 @@ cudaError_t squared_lengths(const float* x, const int32_t* gather, int32_t rows,
 /// active = silu(gate) * up.
 cudaError_t swiglu_forward(const float* gate, const float* up, float* active, int64_t count,
                            cudaStream_t stream);
-/// From the gradient of active those of gate and up. dgate or dup may be dactive itself.
+/// Makes the gradients of gate and up of that of active. dgate or dup may be dactive itself.
 cudaError_t swiglu_backward(const float* gate, const float* up, const float* dactive, float* dgate,
                             float* dup, int64_t count, cudaStream_t stream);
 
