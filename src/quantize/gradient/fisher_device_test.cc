@@ -8,25 +8,13 @@
 
 #include "quantize/gradient/stretches.h"
 #include "quantize/testing/cpu_gradient_device.h"
-#include "testing/golden.h"
+#include "quantize/testing/golden_samples.h"
 
 namespace nibble {
 namespace {
 
 class FisherDevice : public testing::Test {
  protected:
-  FisherDevice() {
-    const LinearWeight table = model_.weights.load(model_.weights.embedding()).value();
-    std::vector<float> row(static_cast<size_t>(model_.config.hidden));
-    for (const GoldenSequence& sequence : model_.sequences) {
-      samples_.lengths.push_back(static_cast<int64_t>(sequence.ids.size()));
-      for (const int32_t id : sequence.ids) {
-        dequantize_rows(table, id, id + 1, row.data());
-        for (const float x : row) samples_.hidden.push_back(float_to_bf16(x));
-      }
-    }
-  }
-
   FisherRequest request(GradientDevice* device, const LayerWatch& watch = {}) const {
     return {.weights = model_.weights,
             .config = model_.config,
@@ -38,7 +26,7 @@ class FisherDevice : public testing::Test {
   }
 
   Golden model_ = load_golden("model/moe-fused");
-  LayerSamples samples_;
+  LayerSamples samples_ = test::golden_samples(model_);
 };
 
 TEST_F(FisherDevice, GivesTheWeightsOfTheCpuInAnyGroupsAndPasses) {

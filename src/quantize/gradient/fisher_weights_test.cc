@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "quantize/gradient/gradient_squares.h"
+#include "quantize/testing/golden_samples.h"
 #include "tensor/float_formats.h"
-#include "testing/golden.h"
 
 namespace nibble {
 namespace {
@@ -81,18 +81,6 @@ TEST(GradientSquares, WithoutAGradientTokensCountAlike) {
 
 class FisherSweepOf : public testing::Test {
  protected:
-  FisherSweepOf() {
-    const LinearWeight table = model_.weights.load(model_.weights.embedding()).value();
-    std::vector<float> row(static_cast<size_t>(model_.config.hidden));
-    for (const GoldenSequence& sequence : model_.sequences) {
-      samples_.lengths.push_back(static_cast<int64_t>(sequence.ids.size()));
-      for (const int32_t id : sequence.ids) {
-        dequantize_rows(table, id, id + 1, row.data());
-        for (const float x : row) samples_.hidden.push_back(float_to_bf16(x));
-      }
-    }
-  }
-
   FisherWeights gather(const FisherOptions& options, const LayerWatch& watch = {}) const {
     return gather_fisher_weights({.weights = model_.weights,
                                   .config = model_.config,
@@ -104,7 +92,7 @@ class FisherSweepOf : public testing::Test {
   }
 
   Golden model_ = load_golden("model/moe-fused");
-  LayerSamples samples_;
+  LayerSamples samples_ = test::golden_samples(model_);
 };
 
 TEST_F(FisherSweepOf, GroupsAndThreadsLeaveNoTrace) {
