@@ -114,7 +114,10 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
 Result<WeightStore> load_weights(const Weights& weights, const ModelConfig& config,
                                  const Launcher& launcher, const BackendOptions& options) {
   if (options.activations == Activations::declared) TRY(check_declared(weights));
-  return WeightStore::load(weights, config, launcher, options.activations, options.kv_scales);
+  return WeightStore::load(weights, config, launcher,
+                           {.activations = options.activations,
+                            .input_scales = options.input_scales,
+                            .kv_scales = options.kv_scales});
 }
 
 }  // namespace nibble::cuda
