@@ -30,7 +30,7 @@ std::vector<float> scales_for(const QuantizedProduct& p, const QuantizedOutcome&
 /// The bytes of rows of codes and their scales, filled with ones before.
 struct Rows {
   int64_t bytes;
-  QuantizedInput out;
+  QuantizedInput out;  // of padded rows
   Rows(int64_t rows, int n)
       : bytes(rows * (n / 2 + n / 16)), out(cut_fp4_rows(device_array<uint8_t>(bytes), rows, n)) {
     must(cudaMemset(out.codes, 0xFF, bytes), "rows of codes");
@@ -47,11 +47,13 @@ struct Lists {
 int64_t different_bytes(const QuantizedProduct& p, const DeviceLinear& next, const Lists& lists,
                         const std::function<void(const QuantizedGemm&)>& launch_it,
                         const Launcher& launcher) {
-  const Rows apart(p.y_total, p.n);
-  const Rows together(p.y_total, p.n);
+  const Rows apart(p.y_total, next.cols);
+  const Rows together(p.y_total, next.cols);
   QuantizedProduct plain = p;
   plain.order = ColumnOrder::plain;
+  plain.y_stride = next.cols;
   run(plain, [&](const QuantizedGemm& gemm) {
+    must(cudaMemset(gemm.y, 0, plain.y_total * plain.y_stride * 2), "padding");
     launch_it(gemm);
     quantize_rows({.weight = next,
                    .count = static_cast<int32_t>(p.y_rows.size()),
@@ -85,11 +87,12 @@ void check_swiglu_codes(Tally& tally, const QuantizedProduct& p, const Quantized
   float* factors = to_device(scales_for(p, results));
   const Lists lists{to_device(p.y_rows), to_device(p.matrices)};
   for (const InputScales scales : {InputScales::amax, InputScales::four_over_six}) {
+    const int cols = static_cast<int>(padded_columns(p.n));
     const DeviceLinear next{.format = Format::nvfp4,
                             .activations = ActivationFormat::nvfp4,
                             .input_scales = scales,
                             .factors = factors,
-                            .cols = p.n,
+                            .cols = cols,
                             .factor_stride = 2};
     const int64_t different = different_bytes(p, next, lists, launch_it, launcher);
     const std::string name = p.name + " swiglu as codes, " + std::string(input_scales_name(scales));

@@ -48,7 +48,7 @@ void check(const QuantizedGemm& gemm) {
         "gate of ", w.rows, " x ", w.cols, ", up of ", gemm.up.rows, " x ", gemm.up.cols,
         ", outputs at ", gemm.y_stride);
   CHECK(gemm.output != QuantizedOutput::swiglu_codes ||
-            (w.format == Format::nvfp4 && gemm.codes.present() && gemm.next.cols == w.rows &&
+            (w.format == Format::nvfp4 && gemm.codes.present() && gemm.next.cols >= w.rows &&
              gemm.next.activations == ActivationFormat::nvfp4),
         "codes of ", w.rows, " columns for a matrix of ", gemm.next.cols);
 }

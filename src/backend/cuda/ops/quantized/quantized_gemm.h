@@ -50,7 +50,8 @@ struct QuantizedGemm {
   ColumnOrder order = ColumnOrder::packed;  // of what swiglu writes; plain: as generation has it
   void* y = nullptr;
   int64_t y_stride = 0;  // elements; with swiglu even
-  // swiglu_codes only: a row in place of each row of y, for a matrix of N columns that takes_fp4().
+  // swiglu_codes only: a row in place of each row of y, for a matrix that takes_fp4(), of N columns
+  // and padding.
   QuantizedInput codes;
   DeviceLinear next;
   QuantizedExperts experts;

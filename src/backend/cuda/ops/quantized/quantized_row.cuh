@@ -79,6 +79,8 @@ __device__ inline float global_of(float amax) {
   return isfinite(global) && global > 0.0F ? global : 1.0F;
 }
 
+inline constexpr uint8_t kZeroScale = 0x20;  // of zeros: 0.125 in E4M3
+
 /// The scale of a group, and what it divides by.
 struct Fp4Scale {
   uint32_t code;
@@ -87,10 +89,9 @@ struct Fp4Scale {
 /// Returns those of the largest magnitude `amax` under the global scale G.
 __device__ inline Fp4Scale fp4_scale_of(float amax, float global) {
   constexpr float kE2m1Max = 6.0F;
-  constexpr uint32_t kEighth = 0x20;  // 0.125 in E4M3
   const float wanted = __fmul_rn(global, __fdiv_rn(amax, kE2m1Max));
   uint32_t code = __nv_cvt_float_to_fp8(wanted, __NV_SATFINITE, __NV_E4M3);
-  if (code == 0) code = kEighth;
+  if (code == 0) code = kZeroScale;
   const auto value =
       __half(__nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), __NV_E4M3));
   return {code, __fdiv_rn(__half2float(value), global)};

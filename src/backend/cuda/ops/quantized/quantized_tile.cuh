@@ -490,6 +490,14 @@ class QuantizedTile {
     make_fp4_group(group, input_scale_of(gemm_.next, use_.tile.expert), gemm_.next.input_scales,
                    gemm_.codes.scales + at / kRowGroup,
                    reinterpret_cast<uint2*>(gemm_.codes.codes + at / 2));
+    if (column + kRowGroup == gemm_.weight.rows) store_padding(at + kRowGroup);
+  }
+  /// Writes the columns after those of the result, from element `at` of the codes on, as zeros.
+  __device__ void store_padding(int64_t at) const {
+    for (int c = gemm_.weight.rows; c < gemm_.next.cols; c += kRowGroup, at += kRowGroup) {
+      gemm_.codes.scales[at / kRowGroup] = kZeroScale;
+      *reinterpret_cast<uint2*>(gemm_.codes.codes + at / 2) = uint2{};
+    }
   }
 
   const QuantizedArgs& args_;
