@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Activations as a checkpoint declares them beside its weights alone, on Pebble:
-activations.py NIBBLE WORK [--draws N] [--recipes R...] > table.
+activations.py NIBBLE WORK [--draws N] [--recipes R...] [--ways A B] > table.
 
 Every recipe, rounded without data (search) and with data (gptq, N draws of calibration data), is
 scored twice on held-out chats and prose: with activations in F32, which is what weight-only
-products aim at, and with --activations declared. KL(BF16 || quantized) is the mean over all tokens,
-and over the tokens of the chats' answers. The ratio declared / F32 has a bootstrap interval of 95 %
-over sequences and draws, drawn in pairs. WORK keeps what is done. In the venv of ./test.
+products aim at, and with --activations declared, or in two other ways. KL(BF16 || quantized) is the
+mean over all tokens, and over the tokens of the chats' answers. The ratio of the second to the
+first has a bootstrap interval of 95 % over sequences and draws, drawn in pairs. WORK keeps what is
+done. In the venv of ./test.
 """
 
 import argparse
@@ -21,7 +22,8 @@ import held_out
 from quality import SAMPLES, run, scored
 
 RECIPES = ["w4a4", "w4a4-fp8-head", "mixed", "fp8", "w4a16", "experts-only"]
-WAYS = ["f32", "declared"]
+WAYS = {"f32": ["f32"], "declared": ["declared"],
+        "four-over-six": ["declared", "--input-scales", "four-over-six"]}
 COLUMNS = ["tokens", "kl", "answer_tokens", "answer_kl", "right", "same"]
 RESAMPLES = 3000
 
@@ -48,8 +50,8 @@ def judged(items, reference, logits):
 class Runs:
     """Held-out items, their logits in BF16, and what WORK keeps."""
 
-    def __init__(self, nibble, work):
-        self.nibble, self.work = nibble.resolve(), work
+    def __init__(self, nibble, work, ways):
+        self.nibble, self.work, self.ways = nibble.resolve(), work, ways
         work.mkdir(parents=True, exist_ok=True)
         self.items = held_out.held_out_items()
         (work / "ids.json").write_text(json.dumps({"ids": [ids for ids, _ in self.items]}))
@@ -63,7 +65,7 @@ class Runs:
 
     def one(self, recipe, algorithm, draw):
         """[way][sequence][column] of one checkpoint."""
-        note = self.work / f"activations-{recipe}-{algorithm}-{draw}.json"
+        note = self.work / f"{'-'.join(self.ways)}-{recipe}-{algorithm}-{draw}.json"
         if not note.exists():
             output = self.work / "output"
             shutil.rmtree(output, ignore_errors=True)
@@ -72,7 +74,8 @@ class Runs:
             run(self.nibble, "quantize", held_out.MODEL, output, "--recipe", recipe, "--algorithm",
                 algorithm, "--no-progress", *data)
             rows = [judged(self.items, self.reference,
-                           scored(self.nibble, self.work, output, way)).tolist() for way in WAYS]
+                           scored(self.nibble, self.work, output, *WAYS[way])).tolist()
+                    for way in self.ways]
             note.write_text(json.dumps(rows))
         return np.array(json.loads(note.read_text()))
 
@@ -86,12 +89,12 @@ def ratio(runs, kl, tokens):
         part = runs[np.ix_(draws, [0, 1], chosen)]
         return part[..., kl].sum((0, 2)) / part[..., tokens].sum((0, 2))
 
-    plain, declared = means(np.arange(len(runs)), rows)
+    first, second = means(np.arange(len(runs)), rows)
     for _ in range(RESAMPLES):
         one, other = means(random.integers(0, len(runs), len(runs)), random.choice(rows, len(rows)))
         found.append(other / one)
     low, high = np.quantile(found, [0.025, 0.975])
-    return [f"{plain:.2e}", f"{declared:.2e}", f"{declared / plain:.2f}",
+    return [f"{first:.2e}", f"{second:.2e}", f"{second / first:.2f}",
             f"{low:.2f} to {high:.2f}"]
 
 
@@ -114,17 +117,20 @@ def parse():
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES)
+    parser.add_argument("--ways", nargs=2, default=["f32", "declared"], choices=list(WAYS))
     return parser.parse_args()
 
 
 def main():
     asked = parse()
-    runs = Runs(asked.nibble, asked.work)
+    runs = Runs(asked.nibble, asked.work, asked.ways)
     chats = sum(answer is not None for _, answer in runs.items)
     print(f"{chats} chats, {len(runs.items) - chats} texts, "
           f"{sum(len(ids) for ids, _ in runs.items)} tokens.\n")
-    print("| recipe | algorithm | draws | KL, F32 | declared | ratio | 95 % | KL of answers, F32 | "
-          "declared | ratio | 95 % | right answers, F32 and declared | same first token, % |")
+    first, second = asked.ways
+    print(f"| recipe | algorithm | draws | KL, {first} | {second} | ratio | 95 % | "
+          f"KL of answers, {first} | {second} | ratio | 95 % | right answers, both | "
+          "same first token, both, % |")
     print("|" + "---|" * 13, flush=True)
     for recipe in asked.recipes:
         line(recipe, "search", np.array([runs.one(recipe, "search", None)]))

@@ -33,11 +33,11 @@ def run(*words):
         sys.exit(f"{' '.join(map(str, words))}: {done.stderr}{done.stdout}")
 
 
-def scored(nibble, work, model, activations):
+def scored(nibble, work, model, activations, *more):
     out = work / "logits.safetensors"
     out.unlink(missing_ok=True)
     run(nibble, "score", model, "--ids", work / "ids.json", "--logits", out, "--backend", "cpu",
-        "--activations", activations, "--json")
+        "--activations", activations, "--json", *more)
     return held_out.read_logits(out)
 
 

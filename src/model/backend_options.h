@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/kv_format.h"
+#include "tensor/quant_scheme.h"
 
 namespace nibble {
 
@@ -19,6 +20,8 @@ namespace nibble {
 /// are FP8, nothing rounded elsewhere.
 enum class Activations : uint8_t { automatic, bf16, declared, f32, int8 };
 std::string_view activations_name(Activations mode);
+/// The same, and how declared inputs of 4 bits get their scales where that is not amax.
+std::string activations_words(Activations mode, InputScales scales);
 
 /// The format in which keys and values are kept. automatic: BF16 on a card (F32 with
 /// Activations::f32), F32 on a CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become
@@ -58,6 +61,7 @@ enum class BeyondMemory : uint8_t { refused, streamed };
 
 struct BackendOptions {
   Activations activations = Activations::automatic;
+  InputScales input_scales = InputScales::amax;  // of inputs that are rounded to 4 bits
   KvCache kv_cache = KvCache::automatic;
   StateCache state = StateCache::f32;
   /// KvCache::fp8 uses these scales of each attention layer (model/pages/kv_scales.h); all are

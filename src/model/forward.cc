@@ -2,6 +2,7 @@
 #include "model/forward.h"
 
 #include "model/kv_codec.h"
+#include "tensor/activation_codec.h"
 
 namespace nibble {
 
@@ -19,6 +20,12 @@ std::string_view activations_name(Activations mode) {
       return "int8";
   }
   CHECK(false, "activation mode ", static_cast<int>(mode));
+}
+
+std::string activations_words(Activations mode, InputScales scales) {
+  const bool plain = mode != Activations::declared || scales == InputScales::amax;
+  return concat(activations_name(mode), plain ? "" : " with ",
+                plain ? "" : input_scales_name(scales));
 }
 
 std::string_view kv_cache_name(KvCache kind) {

@@ -11,6 +11,10 @@ TEST(BackendNames, AreTheWordsOfTheOptions) {
   EXPECT_EQ(activations_name(Activations::bf16), "bf16");
   EXPECT_EQ(activations_name(Activations::declared), "declared");
   EXPECT_EQ(activations_name(Activations::f32), "f32");
+  EXPECT_EQ(activations_words(Activations::declared, InputScales::amax), "declared");
+  EXPECT_EQ(activations_words(Activations::declared, InputScales::four_over_six),
+            "declared with four-over-six");
+  EXPECT_EQ(activations_words(Activations::bf16, InputScales::four_over_six), "bf16");
   EXPECT_EQ(kv_cache_name(KvCache::automatic), "auto");
   EXPECT_EQ(kv_cache_name(KvCache::bf16), "bf16");
   EXPECT_EQ(kv_cache_name(KvCache::fp8), "fp8");

@@ -145,18 +145,19 @@ std::string speeds_text(const PlanReport& report) {
 
 std::string expected_text(const PlanReport& report) {
   if (report.expected.empty()) return {};
-  std::vector<Cells> rows = {{"tokens/s of", "weight-only", "products of 4-bit codes"}};
+  std::vector<Cells> rows = {
+      {"tokens/s of", "weight-only", "products of FP8 codes", "of 4-bit codes"}};
   for (const ExpectedRow& row : report.expected)
     rows.push_back(
         {row.streams > 0
              ? concat(row.streams, row.streams == 1 ? " stream at " : " streams at ", row.tokens)
              : concat("a prompt of ", row.tokens),
-         fixed_text(row.weight_only, 0), fixed_text(row.native, 0)});
+         fixed_text(row.weight_only, 0), fixed_text(row.fp8, 0), fixed_text(row.native, 0)});
   return concat(
       "\nexpected speed, computed: the shares of bounds that kernels of the same structure\n"
-      "reached on an H100 and an H200; products of 4-bit codes are off on this card as yet,\n"
-      "and need a checkpoint that declares 4-bit activations\n",
-      text_table(rows, {kLeft, kRight, kRight}));
+      "reached on an H100 and an H200; products of codes are off on this card as yet, and need\n"
+      "a checkpoint that declares such activations (of 8 bits: and --activations declared)\n",
+      text_table(rows, {kLeft, kRight, kRight, kRight}));
 }
 
 }  // namespace

@@ -110,6 +110,7 @@ Json expected_json(const PlanReport& report) {
     Json row = json_object({{"work", expected.streams > 0 ? "generation" : "prompt"},
                             {"tokens", expected.tokens},
                             {"weight_only_tokens_per_second", expected.weight_only},
+                            {"fp8_tokens_per_second", expected.fp8},
                             {"fp4_tokens_per_second", expected.native}});
     if (expected.streams > 0) row.set("streams", expected.streams);
     rows.push_back(std::move(row));

@@ -30,6 +30,29 @@ float amax_of(const float* x, int64_t count) {
   return nan ? std::nanf("") : amax;
 }
 
+constexpr float kSixOverFour = 1.5F;
+
+/// The sum of squared errors of a block, in the order that the header states.
+float squared_error(const float* x, const uint8_t* codes, uint8_t scale, GlobalScale global) {
+  std::array<float, kNvfp4Group> values;
+  decode_nvfp4_row(codes, &scale, global, kNvfp4Group, values.data());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = (values[i] - x[i]) * (values[i] - x[i]);
+  std::array<float, 4> sums;
+  for (size_t i = 0; i < sums.size(); ++i)
+    sums[i] = (values[2 * i] + values[2 * i + 1]) + (values[2 * i + 8] + values[2 * i + 9]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/// Takes `wanted` in place of `scale` if the codes under it have the smaller error.
+void try_scale(const float* x, uint8_t wanted, GlobalScale global, uint8_t& scale, uint8_t* codes) {
+  std::array<uint8_t, kNvfp4Group / 2> other;
+  encode_nvfp4_block(x, wanted, global, other.data());
+  if (squared_error(x, other.data(), wanted, global) < squared_error(x, codes, scale, global)) {
+    scale = wanted;
+    std::copy(other.begin(), other.end(), codes);
+  }
+}
+
 /// One run under one scale. The zero point that is added turns -0 into 0.
 void round_fp8_run(const float* x, float scale, SourceType source, int64_t count, float* out) {
   const auto& values = e4m3_values();
@@ -47,33 +70,41 @@ GlobalScale activation_global_scale(GlobalScale file_scale) {
           .direction = GlobalScale::Direction::divide};
 }
 
-void encode_nvfp4_activations(const float* x, GlobalScale input, SourceType source, int64_t cols,
+std::string_view input_scales_name(InputScales scales) {
+  return scales == InputScales::amax ? "amax" : "four-over-six";
+}
+
+void encode_nvfp4_activations(const float* x, const Nvfp4Inputs& inputs, int64_t cols,
                               uint8_t* codes, uint8_t* scales) {
   CHECK(cols >= 0 && cols % kNvfp4Group == 0, cols, " columns");
-  const GlobalScale global = activation_global_scale(input);
+  const GlobalScale global = activation_global_scale(inputs.global);
   for (int64_t block = 0; block < cols / kNvfp4Group; ++block) {
     const float* values = x + block * kNvfp4Group;
     uint8_t* block_codes = codes + block * kNvfp4Group / 2;
     const float amax = amax_of(values, kNvfp4Group);
-    scales[block] = nvfp4_amax_scale(amax, global, source);
+    scales[block] = nvfp4_amax_scale(amax, global, inputs.source);
     if (std::isnan(amax)) {
       std::fill_n(block_codes, kNvfp4Group / 2, uint8_t{0});
-    } else {
-      encode_nvfp4_block(values, scales[block], global, block_codes);
+      continue;
     }
+    encode_nvfp4_block(values, scales[block], global, block_codes);
+    if (inputs.scales == InputScales::four_over_six)
+      try_scale(values, nvfp4_amax_scale(kSixOverFour * amax, global, inputs.source), global,
+                scales[block], block_codes);
   }
 }
 
-void round_nvfp4_activations(const float* x, GlobalScale input, SourceType source, int64_t cols,
-                             float* out) {
+void round_nvfp4_activations(const float* x, const Nvfp4Inputs& inputs, int64_t cols, float* out) {
   CHECK(cols >= 0 && cols % kNvfp4Group == 0, cols, " columns");
-  const GlobalScale global = activation_global_scale(input);
+  const Nvfp4Inputs each{.global = activation_global_scale(inputs.global),
+                         .source = inputs.source,
+                         .scales = inputs.scales};
   for (int64_t begin = 0; begin < cols; begin += kNvfp4Group) {
     std::array<uint8_t, kNvfp4Group / 2> codes = {};
     uint8_t scale = 0;
-    encode_nvfp4_activations(x + begin, global, source, kNvfp4Group, codes.data(), &scale);
-    decode_nvfp4_row(codes.data(), &scale, global, kNvfp4Group, out + begin);
-    if (source == SourceType::f32) continue;
+    encode_nvfp4_activations(x + begin, each, kNvfp4Group, codes.data(), &scale);
+    decode_nvfp4_row(codes.data(), &scale, each.global, kNvfp4Group, out + begin);
+    if (inputs.source == SourceType::f32) continue;
     for (int64_t i = begin; i < begin + kNvfp4Group; ++i) out[i] = round_to_bf16(out[i]);
   }
 }

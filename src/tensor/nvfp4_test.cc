@@ -8,7 +8,6 @@
 #include <cmath>
 #include <vector>
 
-#include "tensor/activation_codec.h"
 #include "tensor/float_formats.h"
 
 namespace nibble {
@@ -129,31 +128,6 @@ TEST(Nvfp4, ZerosAndSigns) {
   EXPECT_EQ(codes[1], 0x0F);
   encode_nvfp4_block(x.data(), 0x00, kOne, codes.data());
   EXPECT_EQ(codes[1], 0x00) << "a zero scale has only zero codes";
-}
-
-TEST(ActivationCodec, ModelOptScalesAreInverted) {
-  const GlobalScale file = {.value = 0.25F, .direction = GlobalScale::Direction::multiply};
-  EXPECT_EQ(activation_global_scale(file).value, 4.0F);
-  std::array<float, 16> x = {};
-  x[3] = 1.5F;
-  x[4] = -0.2F;
-  std::array<float, 16> a = {};
-  std::array<float, 16> b = {};
-  const GlobalScale inverse = {.value = 4.0F, .direction = GlobalScale::Direction::divide};
-  round_nvfp4_activations(x.data(), file, SourceType::f32, 16, a.data());
-  round_nvfp4_activations(x.data(), inverse, SourceType::f32, 16, b.data());
-  EXPECT_EQ(a, b);
-  EXPECT_EQ(a[3], 1.5F);
-}
-
-TEST(ActivationCodec, OneNanTakesItsBlockAlong) {
-  std::array<float, 32> x = {};
-  x.fill(1.0F);
-  x[5] = std::nanf("");
-  const GlobalScale global = {.value = 1.0F, .direction = GlobalScale::Direction::divide};
-  round_nvfp4_activations(x.data(), global, SourceType::f32, 32, x.data());
-  for (size_t i = 0; i < 16; ++i) EXPECT_TRUE(std::isnan(x[i]));
-  for (size_t i = 16; i < 32; ++i) EXPECT_FALSE(std::isnan(x[i]));
 }
 
 }  // namespace

@@ -22,6 +22,11 @@ enum class ActivationFormat : uint8_t {
   fp8_group,   // E4M3, one scale per row and 128 columns, computed at run time
 };
 
+/// The scale of 16 inputs in NVFP4. amax: amax / 6, as compressed-tensors has it. four_over_six: of
+/// that and amax / 4, the scale of 1.5 amax, the one with the smaller sum of squared errors (arXiv
+/// 2512.02010), the first if they are equal. Both give codes that every kernel multiplies.
+enum class InputScales : uint8_t { amax, four_over_six };
+
 struct QuantScheme {
   WeightFormat weights = WeightFormat::plain;
   ActivationFormat activations = ActivationFormat::high;

@@ -140,11 +140,12 @@ class CodecGoldens {
     const auto count = static_cast<int64_t>(x.size());
     std::vector<uint8_t> scales(x.size() / 16);
     std::vector<uint8_t> codes(x.size() / 2);
-    encode_nvfp4_activations(x.data(), scale, source, count, codes.data(), scales.data());
+    encode_nvfp4_activations(x.data(), {.global = scale, .source = source}, count, codes.data(),
+                             scales.data());
     compare_bytes(name + "/scales", Bytes::scales, scales);
     if (!name.ends_with("_nan")) compare_bytes(name + "/packed", Bytes::codes, codes);
     std::vector<float> out(x.size());
-    round_nvfp4_activations(x.data(), scale, source, count, out.data());
+    round_nvfp4_activations(x.data(), {.global = scale, .source = source}, count, out.data());
     compare_floats(name + "/out", out);
   }
 

@@ -29,7 +29,7 @@ class CpuBackend final : public Backend {
         kv_cache_(options.kv_cache),
         has_kv_scales_(!options.kv_scales.empty()),
         pool_(options.threads),
-        linears_(kernels, pool_, activations_) {
+        linears_(kernels, pool_, activations_, options.input_scales) {
     context_.state = options.state;
     if (config.kv_layers() > 0) rope_ = make_rope_table(config.attention.rope);
   }
@@ -48,14 +48,15 @@ class CpuBackend final : public Backend {
   std::string description() const override {
     return concat("cpu ", kernels_.isa, ", ", pool_.size(),
                   pool_.size() == 1 ? " thread" : " threads", ", activations ",
-                  activations_name(activations_),
+                  activations_words(activations_, linears_.input_scales()),
                   kv_cache_ == KvCache::automatic ? "" : concat(", KV ", kv_cache_name(kv_cache_)),
                   has_kv_scales_ ? " by the checkpoint's scales" : "",
                   context_.state == StateCache::bf16 ? ", state rounded to bf16" : "");
   }
 
   std::string arithmetic() override {
-    return concat("cpu ", kernels_.isa, ", activations ", activations_name(activations_), ", KV ",
+    return concat("cpu ", kernels_.isa, ", activations ",
+                  activations_words(activations_, linears_.input_scales()), ", KV ",
                   kv_cache_name(kv_cache_), has_kv_scales_ ? " by the checkpoint's scales" : "",
                   ", state ", state_cache_name(context_.state), draft_entry_words(config_));
   }

@@ -55,7 +55,8 @@ void compute_units(const KernelTable& kernels, const LinearCall& call, const Sur
 }
 
 /// One row of inputs in BF16, or in the precision the checkpoint declares for this weight.
-void round_row(const PackedLinear& weight, Activations mode, const float* x, float* out) {
+void round_row(const PackedLinear& weight, Activations mode, InputScales scales, const float* x,
+               float* out) {
   const int64_t cols = weight.cols();
   if (mode == Activations::bf16) {
     for (int64_t k = 0; k < cols; ++k) out[k] = round_to_bf16(x[k]);
@@ -66,7 +67,8 @@ void round_row(const PackedLinear& weight, Activations mode, const float* x, flo
     case ActivationFormat::high:
       return;
     case ActivationFormat::nvfp4:
-      return round_nvfp4_activations(out, weight.input_scale(), SourceType::f32, cols, out);
+      return round_nvfp4_activations(out, {.global = weight.input_scale(), .scales = scales}, cols,
+                                     out);
     case ActivationFormat::fp8_token:
       return round_fp8_dynamic(out, SourceType::f32, cols, cols, out);
     case ActivationFormat::fp8_group:
@@ -187,7 +189,8 @@ void LinearRunner::run_rounded(std::span<const LinearCall> calls) {
     next += call.rows * stride;
     split(pool_, call.rows, stride, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        round_row(*call.weight, activations_, call.x + r * call.x_stride, rows + r * stride);
+        round_row(*call.weight, activations_, input_scales_, call.x + r * call.x_stride,
+                  rows + r * stride);
         std::fill(rows + r * stride + call.weight->cols(), rows + (r + 1) * stride, 0.0F);
       }
     });

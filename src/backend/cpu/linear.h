@@ -28,8 +28,9 @@ struct LinearCall {
 
 class LinearRunner {
  public:
-  LinearRunner(const KernelTable& kernels, ThreadPool& pool, Activations activations)
-      : kernels_(kernels), pool_(pool), activations_(activations) {}
+  LinearRunner(const KernelTable& kernels, ThreadPool& pool, Activations activations,
+               InputScales input_scales = InputScales::amax)
+      : kernels_(kernels), pool_(pool), activations_(activations), input_scales_(input_scales) {}
 
   /// Makes room, so that run() allocates nothing: lists of up to `calls` products whose inputs,
   /// each counted once per product, hold up to `input_floats` padded values.
@@ -39,6 +40,7 @@ class LinearRunner {
   /// Bytes that its lists and inputs hold now.
   int64_t bytes() const;
 
+  InputScales input_scales() const { return input_scales_; }
   /// The inputs of calls from now on are shown to `taps`; nullptr: to nobody.
   void show_inputs(Taps* taps) { taps_ = taps; }
   /// All calls, in any order and split over the threads; outputs must not overlap.
@@ -67,6 +69,7 @@ class LinearRunner {
   const KernelTable& kernels_;
   ThreadPool& pool_;
   Activations activations_;
+  InputScales input_scales_;
   Taps* taps_ = nullptr;
   std::vector<int64_t> unit_begin_;  // work units before each call
   std::vector<LinearCall> rounded_calls_;

@@ -11,6 +11,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/linear_cases.h"
+#include "tensor/activation_codec.h"
 
 namespace nibble::cpu {
 namespace {
@@ -110,6 +111,34 @@ TEST(Linear, Bf16ActivationsRoundTheInput) {
   EXPECT_FALSE(same_bits(y, multiply({kernels, 1}, weight, inputs, 6)));
   for (float& x : inputs.x) x = round_to_bf16(x);
   EXPECT_TRUE(same_bits(y, multiply({kernels, 1}, weight, inputs, 6)));
+}
+
+TEST(Linear, DeclaredInputsGetTheScalesThatAreAskedFor) {
+  constexpr int64_t kRows = 6;
+  constexpr int64_t kCols = 64;
+  RandomWeights random(6);
+  const KernelTable& kernels = *usable_kernels().front();
+  LinearWeight source = random.linear(33, kCols, WeightFormat::nvfp4);
+  source.scheme.activations = ActivationFormat::nvfp4;
+  source.input_scale = {.value = 900.0F, .direction = GlobalScale::Direction::divide};
+  const PackedLinear weight = PackedLinear::pack(source).value();
+  Inputs inputs = random_inputs(random, kRows, kCols);
+  ThreadPool pool(1);
+  const auto run = [&](InputScales scales) {
+    LinearRunner runner(kernels, pool, Activations::declared, scales);
+    std::vector<float> y(kRows * 33);
+    const LinearCall call = {&weight, inputs.x.data(), inputs.stride, kRows, y.data(), 33, false};
+    runner.run({&call, 1});
+    return y;
+  };
+  const std::vector<float> better = run(InputScales::four_over_six);
+  EXPECT_FALSE(same_bits(better, run(InputScales::amax)));
+  for (int64_t r = 0; r < kRows; ++r) {
+    float* row = inputs.x.data() + r * inputs.stride;
+    round_nvfp4_activations(
+        row, {.global = source.input_scale, .scales = InputScales::four_over_six}, kCols, row);
+  }
+  EXPECT_TRUE(same_bits(better, multiply({kernels, 1}, weight, inputs, kRows)));
 }
 
 TEST(PackedLinear, UnpacksItsRows) {

@@ -209,6 +209,19 @@ TEST_P(CudaBlockCodes, AreNearTheReference) {
            .error_max = GetParam().error_max});
 }
 
+/// The same where scales are the better of two, and with inputs widened to BF16 again.
+TEST_P(CudaBlockCodes, FourOverSixIsNearTheReference) {
+  const BackendOptions options{.activations = Activations::declared,
+                               .input_scales = InputScales::four_over_six,
+                               .kv_cache = GetParam().kv};
+  for (const auto make : {make_fp4_emulating_backend, make_cuda_backend})
+    compare({.cuda = options,
+             .reference = options,
+             .make_reference = make_bf16_prompt_reference_backend,
+             .make_cuda = make,
+             .error_max = GetParam().error_max});
+}
+
 std::vector<Case> code_cases() {
   std::vector<Case> cases;
   for (const Case& c : kCases)

@@ -35,20 +35,20 @@ void finish_half(const Context& context, int layer, Half half, int32_t row_begin
   const AddNormArgs finish = finish_args(context, layer, half, row_begin, args);
   const Launcher launcher = context.launcher.of(Step::finish);
   if (in_f32(context)) return norm_f32(finish, launcher);
-  const bool prompt = row_begin >= context.batch.rows;
-  if (const DeviceLinear* next = prompt ? rounded_by_norm(context, layer, half) : nullptr)
+  const PassRows rows = row_begin >= context.batch.rows ? PassRows::prompt : PassRows::generated;
+  if (const DeviceLinear* next = rounded_by_norm(context, layer, half, rows))
     return add_norm_rows(finish, rows_by_norm(context, finish, *next), launcher);
   add_norm(finish, launcher);
 }
 
 void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
-                 int64_t x_stride) {
+                 int64_t x_stride, const QuantizedInput& codes) {
   LinearArgs args{.count = 1, .rows = context.batch.rows, .x = x, .x_stride = x_stride};
   args.outputs[0] = {.weight = weight,
                      .y = context.work.h.as<float>(),
                      .y_stride = context.config.hidden,
                      .finish = Finish::add};
-  linear(context, args, context.launcher.of(Step::project_out));
+  linear(context, args, context.launcher.of(Step::project_out), codes);
 }
 
 namespace {
@@ -190,7 +190,8 @@ void attention_block(const Context& context, int layer) {
   in.outputs[1] = {.weight = w.k, .y = k, .y_stride = w.k.rows};
   in.outputs[2] = {.weight = w.v, .y = v, .y_stride = w.v.rows};
   if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
-  linear(context, in, context.launcher.of(Step::project));
+  linear(context, in, context.launcher.of(Step::project),
+         codes_by_norm(context, layer - 1, Half::feed_forward));
   AttentionArgs args = attention_args(context, layer, context.batch);
   args.q = work.first.as<float>();
   args.k = k;
@@ -242,7 +243,8 @@ void delta_net_block(const Context& context, int layer) {
   in.outputs[2] = {.weight = w.a, .y = gates, .y_stride = work.gate_stride};
   in.outputs[3] = {.weight = w.b, .y = gates + w.a.rows, .y_stride = work.gate_stride};
   if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
-  linear(context, in, context.launcher.of(Step::project));
+  linear(context, in, context.launcher.of(Step::project),
+         codes_by_norm(context, layer - 1, Half::feed_forward));
   delta_net({.batch = context.batch,
              .k_heads = config.k_heads,
              .v_heads = config.v_heads,
@@ -335,11 +337,13 @@ void moe_row_block(const Context& context, int layer, int32_t row_begin, int32_t
                   .logits = router,
                   .shared_gate = router + config.experts,
                   .renormalize = config.renormalize};
-  experts_gate_up(context, args, context.launcher.of(Step::gate_up));
+  const ActCodes act =
+      experts_gate_up(context, args, {.routed_down = w.experts.down, .shared_down = w.shared.down},
+                      context.launcher.of(Step::gate_up));
   args.routed_low = args.routed_high = w.experts.down;
   args.shared_low = args.shared_high = w.shared.down;
   if (alone) args.h = work.h.as<float>();
-  experts_down(context, args, context.launcher.of(Step::down));
+  experts_down(context, args, act, context.launcher.of(Step::down));
   if (alone) return norm_after(context, layer, Half::feed_forward);
   finish_half(context, layer, Half::feed_forward, row_begin,
               {.rows = rows,
@@ -372,8 +376,10 @@ void dense_mlp_block(const Context& context, int layer) {
                   .x_stride = work.x_stride,
                   .act = work.act.as<uint16_t>(),
                   .act_stride = work.act_stride};
-  experts_gate_up(context, args, context.launcher.of(Step::gate_up));
-  add_product(context, w.down, work.act.as<uint16_t>(), work.act_stride);
+  const ActCodes act = experts_gate_up(
+      context, args, {.shared_down = w.down, .codes = codes_by_norm(context, layer, Half::mixer)},
+      context.launcher.of(Step::gate_up));
+  add_product(context, w.down, work.act.as<uint16_t>(), work.act_stride, act.shared);
   norm_after(context, layer, Half::feed_forward);
 }
 

@@ -10,6 +10,7 @@
 #include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/norm/norm.h"
+#include "backend/cuda/ops/quantized/quantized_rows.h"
 #include "backend/cuda/prompt_plan.h"
 #include "backend/cuda/runtime/device_pools.h"
 #include "backend/cuda/weights/weight_store.h"
@@ -57,9 +58,9 @@ AttentionArgs attention_args(const Context& context, int layer, const BatchView&
 AddNormArgs input_norm_args(const Context& context, int layer, int32_t rows, float* h, uint16_t* x);
 /// x = the norm before the mixer of a layer, of generated rows in h, unless the mixer makes it.
 void norm_input(const Context& context, int layer);
-/// Adds x W^T of all generated rows to h.
+/// Adds x W^T of all generated rows to h; `codes`: x as W wants it, if it was made before.
 void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
-                 int64_t x_stride);
+                 int64_t x_stride, const QuantizedInput& codes = {});
 
 // Each reads work.x, updates work.h and leaves the next block's input in work.x.
 void embed_block(const Context& context);

@@ -20,16 +20,17 @@ WorkspaceNeeds needs_of(const PlannedBackend& backend, int32_t rows) {
   return workspace_needs(backend.config, sizes, backend.activations);
 }
 
-std::string_view words_of(Activations activations, const Architecture& card) {
+std::string words_of(Activations activations, InputScales scales, const Architecture& card) {
   if (activations == Activations::f32) return "f32 (slow, for tests)";
   if (activations != Activations::declared) return "bf16";
+  const std::string name = activations_words(activations, scales);
   switch (card.fp4) {
     case Architecture::Fp4::machine:
-      return "declared (products of codes)";
+      return name + " (products of codes)";
     case Architecture::Fp4::software:
-      return "declared (products of codes, 4-bit ones emulated)";
+      return name + " (products of codes, 4-bit ones emulated)";
     default:
-      return "declared (emulated)";
+      return name + " (emulated)";
   }
 }
 
@@ -114,14 +115,15 @@ std::string description(const PlannedBackend& backend) {
                 ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
                 " multiprocessors), ", backend.weights.bytes() >> 20,
                 " MiB of weights, activations ",
-                words_of(backend.activations, backend.launcher.card),
+                words_of(backend.activations, backend.weights.input_scales, backend.launcher.card),
                 backend.weights.choice.empty() ? "" : concat(" (", backend.weights.choice, ")"),
                 ", KV ", kv_traits(backend.kv).name, ", state ", state_name(backend.state));
 }
 
 std::string arithmetic(const PlannedBackend& backend) {
   return concat("cuda ", backend.launcher.device->facts().code.name(), ", activations ",
-                activations_name(backend.activations), ", KV ", kv_traits(backend.kv).name,
+                activations_words(backend.activations, backend.weights.input_scales), ", KV ",
+                kv_traits(backend.kv).name,
                 backend.has_kv_scales ? " of the checkpoint's scales" : " of scale 1", ", state ",
                 state_name(backend.state), draft_entry_words(backend.config), "\n",
                 kernel_table(backend));

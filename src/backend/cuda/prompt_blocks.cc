@@ -49,8 +49,7 @@ Input block_input(const Context& context) {
 }
 /// The same with the codes that the norm at the end of the last feed-forward made of it.
 Input mixer_input(const Context& context, int layer) {
-  return with_codes(context, block_input(context),
-                    rounded_by_norm(context, layer - 1, Half::feed_forward));
+  return with_codes(context, block_input(context), layer - 1, Half::feed_forward);
 }
 
 /// True if `second` lies right after `first` and both can be one matrix of more rows.
@@ -232,12 +231,18 @@ void run_mlp(const Context& context, const Mlp& mlp, const PromptMlpMemory* expe
     of_experts(up.gemm);
     if (x.x == mlp.x.x) up.gemm.gather = experts->token.as<int32_t>();  // else sorted already
   }
+  // Calibration sees the rows as they were.
+  if (makes_codes(context, w) && context.taps == nullptr) {
+    up.act = codes_in(mlp.act, up.gemm.rows, act_stride, w.down);
+    up.next = w.down;
+  }
   run(context, up, Step::gate_up);
   const Input act{mlp.act, act_stride};
   PromptGemm down =
       plain_gemm(context,
-                 experts == nullptr ? prompt_input(context, act, w.down)
-                                    : round_sorted(context, mlp.act, act_stride, w.down),
+                 up.act.present()     ? Input{.codes = up.act}
+                 : experts == nullptr ? prompt_input(context, act, w.down)
+                                      : round_sorted(context, mlp.act, act_stride, w.down),
                  w.down, mlp.y);
   if (experts != nullptr) of_experts(down.gemm);
   run(context, down, Step::down);
@@ -290,20 +295,20 @@ void prompt_moe_block(const Context& context, int layer) {
                                 .position = memory.position.as<int32_t>(),
                                 .shared = shared ? shared_y : nullptr};
   const Launcher launcher = context.launcher.of(Step::finish);
-  if (const DeviceLinear* next = rounded_by_norm(context, layer, Half::feed_forward))
+  if (const DeviceLinear* next =
+          rounded_by_norm(context, layer, Half::feed_forward, PassRows::prompt))
     return combine_norm_rows(combine, rows_by_norm(context, base, *next), launcher);
   combine_norm(combine, launcher);
 }
 
 void prompt_dense_mlp_block(const Context& context, int layer) {
   float* y = rows_of<float>(context, context.work.y, context.config.hidden);
-  run_mlp(
-      context,
-      {.weights = context.layer(layer).dense_mlp,
-       .x = with_codes(context, block_input(context), rounded_by_norm(context, layer, Half::mixer)),
-       .act = context.plan.mlp().act.as<uint16_t>(),
-       .y = {y, context.config.hidden, GemmOutput::f32}},
-      nullptr);
+  run_mlp(context,
+          {.weights = context.layer(layer).dense_mlp,
+           .x = with_codes(context, block_input(context), layer, Half::mixer),
+           .act = context.plan.mlp().act.as<uint16_t>(),
+           .y = {y, context.config.hidden, GemmOutput::f32}},
+          nullptr);
   finish_half(context, layer, Half::feed_forward, context.batch.rows,
               {.rows = context.prompts.rows, .y = y});
 }

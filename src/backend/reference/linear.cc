@@ -24,7 +24,8 @@ void Linear::round_input(float* x) const {
     case ActivationFormat::high:
       return;
     case ActivationFormat::nvfp4:
-      round_nvfp4_activations(x, weight_.input_scale, SourceType::f32, k, x);
+      round_nvfp4_activations(x, {.global = weight_.input_scale, .scales = options_.input_scales},
+                              k, x);
       return;
     case ActivationFormat::fp8_token:
       round_fp8_dynamic(x, SourceType::f32, k, k, x);

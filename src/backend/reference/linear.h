@@ -15,6 +15,7 @@ namespace nibble::reference {
 struct LinearOptions {
   Activations mode = Activations::f32;
   PromptRounding rounding = PromptRounding::none;  // bf16: declared inputs are made of BF16 ones
+  InputScales input_scales = InputScales::amax;
   Taps* const* taps = nullptr;  // where the taps of the pass under way are, or none
 };
 

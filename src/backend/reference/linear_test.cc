@@ -55,7 +55,7 @@ TEST_F(LinearCases, ActivationCodesAreByteEqual) {
     std::vector<uint8_t> scales(x.size() / 16);
     const auto k = static_cast<size_t>(source.cols);
     for (size_t row = 0; row < x.size() / k; ++row)
-      encode_nvfp4_activations(&x[row * k], weight.input_scale, SourceType::f32, source.cols,
+      encode_nvfp4_activations(&x[row * k], {.global = weight.input_scale}, source.cols,
                                &codes[row * k / 2], &scales[row * k / 16]);
     const Tensor expected_codes = read(source.module + "/packed");
     const Tensor expected_scales = read(source.module + "/scales");
@@ -63,6 +63,25 @@ TEST_F(LinearCases, ActivationCodesAreByteEqual) {
     ASSERT_EQ(static_cast<size_t>(expected_scales.bytes()), scales.size());
     EXPECT_EQ(std::memcmp(codes.data(), expected_codes.as<uint8_t>(), codes.size()), 0);
     EXPECT_EQ(std::memcmp(scales.data(), expected_scales.as<uint8_t>(), scales.size()), 0);
+  }
+}
+
+TEST_F(LinearCases, FourOverSixIsThatOfTheCodec) {
+  for (const auto& source : sources()) {
+    SCOPED_TRACE(source.module);
+    const LinearWeight weight = golden_.weights.load(source).value();
+    const auto x = read_floats(source.module + "/x");
+    std::vector<float> rounded(x.size());
+    round_nvfp4_activations(x.data(),
+                            {.global = weight.input_scale, .scales = InputScales::four_over_six},
+                            std::ssize(x), rounded.data());
+    const auto linear = [&](const LinearOptions& options) {
+      return Linear::load(golden_.weights, source, options).value();
+    };
+    const auto better =
+        linear({.mode = Activations::declared, .input_scales = InputScales::four_over_six});
+    EXPECT_EQ(better.apply(x), linear({.mode = Activations::f32}).apply(rounded));
+    EXPECT_NE(better.apply(x), linear({.mode = Activations::declared}).apply(x));
   }
 }
 

@@ -36,7 +36,10 @@ class ReferenceBackend final : public Backend {
   ReferenceBackend(const ModelConfig& config, const BackendOptions& options, Activations mode,
                    PromptRounding rounding)
       : config_(config),
-        options_{.mode = mode, .rounding = rounding, .taps = &taps_},
+        options_{.mode = mode,
+                 .rounding = rounding,
+                 .input_scales = options.input_scales,
+                 .taps = &taps_},
         rounding_(rounding),
         pages_(options.kv_cache, options.kv_scales),
         slots_(options.state) {}
@@ -190,7 +193,8 @@ std::string ReferenceBackend::description() const {
                     : concat("keys and values rounded to ", kv_cache_name(pages_.kind()),
                              pages_.has_scales() ? " by the checkpoint's scales, " : ", "),
                 slots_.kind() == StateCache::bf16 ? "state rounded to bf16, " : "", "activations ",
-                activations_name(options_.mode), draft_entry_words(config_));
+                activations_words(options_.mode, options_.input_scales),
+                draft_entry_words(config_));
 }
 
 Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {

@@ -47,6 +47,8 @@ std::optional<double> limit_of(const Receipt& receipt, SpeedLimit limit) {
       return receipt.bandwidth_bytes;
     case SpeedLimit::bf16_products:
       return receipt.bf16_flops;
+    case SpeedLimit::fp8_products:
+      return receipt.fp8_flops;
     case SpeedLimit::fp4_products:
       return receipt.fp4_flops;
     default:
@@ -154,6 +156,7 @@ void add_data_sheet(Receipt& receipt) {
   if (card.bandwidth_bytes > 0) receipt.bandwidth_bytes = card.bandwidth_bytes;
   if (const auto rates = rates_of(card)) {
     receipt.bf16_flops = rates->bf16;
+    receipt.fp8_flops = rates->fp8;
     receipt.fp4_flops = rates->fp4;
   }
   for (const Bf16Rate& rate : kBf16Rates)
@@ -194,6 +197,7 @@ Json receipt_json(const Receipt& receipt) {
        {"checks", checks_json(receipt)},
        {"data_sheet", json_object({{"bytes_per_second", known(receipt.bandwidth_bytes)},
                                    {"bf16_flops", known(receipt.bf16_flops)},
+                                   {"fp8_flops", known(receipt.fp8_flops)},
                                    {"fp4_flops", known(receipt.fp4_flops)}})},
        {"figures", figures_json(receipt)},
        {"verdict", json_object({{"sound", is_sound(receipt)}, {"text", verdict_text(receipt)}})}});

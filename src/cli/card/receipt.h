@@ -25,6 +25,7 @@ struct Receipt {
   // The limits of the data sheet, per second; nothing: not known.
   std::optional<double> bandwidth_bytes;
   std::optional<double> bf16_flops;
+  std::optional<double> fp8_flops;
   std::optional<double> fp4_flops;
 };
 

@@ -64,7 +64,8 @@ Receipt unsound() {
                             .worst = std::nan(""),
                             .seconds = 0.5,
                             .failures = {"instruction: random scales"}});
-  receipt.bandwidth_bytes = receipt.bf16_flops = receipt.fp4_flops = std::nullopt;
+  receipt.bandwidth_bytes = receipt.bf16_flops = receipt.fp8_flops = receipt.fp4_flops =
+      std::nullopt;
   return receipt;
 }
 
@@ -127,10 +128,12 @@ TEST(Receipt, KnowsDataSheets) {
   const Receipt blackwell = of("NVIDIA GeForce RTX 5090", 120, 32607);
   EXPECT_EQ(blackwell.bandwidth_bytes, 1792e9);
   EXPECT_EQ(blackwell.bf16_flops, 209.5e12);
+  EXPECT_EQ(blackwell.fp8_flops, 419e12);
   EXPECT_EQ(blackwell.fp4_flops, 1676e12);
   const Receipt hopper = of("NVIDIA H100 80GB HBM3", 90, 81559);
   EXPECT_EQ(hopper.bandwidth_bytes, 3350e9);
   EXPECT_EQ(hopper.bf16_flops, 989e12);
+  EXPECT_EQ(hopper.fp8_flops, std::nullopt);
   EXPECT_EQ(hopper.fp4_flops, std::nullopt);
   EXPECT_EQ(of("NVIDIA Nothing", 90, 1000).bandwidth_bytes, std::nullopt);
 }

@@ -18,6 +18,7 @@
 #include "model/weights/synthetic_weights.h"
 #include "model/weights/weights.h"
 #include "plan/card_limit.h"
+#include "tensor/activation_codec.h"
 
 namespace nibble {
 
@@ -36,6 +37,19 @@ Result<StateCache> parse_state(const Arguments& arguments, std::string_view name
 }
 
 namespace {
+
+/// Errors: invalid_argument also for activations that are never rounded to 4 bits.
+Result<InputScales> parse_input_scales(const Arguments& arguments, Activations activations) {
+  const std::string scales =
+      TRY(arguments.choice(kInputScalesOption.name, {"amax", "four-over-six"}));
+  if (scales == input_scales_name(InputScales::amax)) return InputScales::amax;
+  if (activations != Activations::declared && activations != Activations::automatic)
+    return make_error(ErrorCode::invalid_argument, {.what = concat("--input-scales ", scales),
+                                                    .expected = "--activations declared or auto",
+                                                    .found = activations_name(activations),
+                                                    .advice = "leave one of them out"});
+  return InputScales::four_over_six;
+}
 
 /// Scales are of FP8 alone, and never switch it on by themselves.
 Result<KvScales> parse_kv_scales(const Arguments& arguments, KvCache kind) {
@@ -114,6 +128,8 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   ModelRequest request{.folder = std::move(folder)};
   request.backend = errors.take(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
   request.options.activations = errors.take(parse_activations(arguments, "activations"));
+  request.options.input_scales =
+      errors.take(parse_input_scales(arguments, request.options.activations));
   request.options.kv_cache = errors.take(parse_kv_cache(arguments));
   request.kv_scales = errors.take(parse_kv_scales(arguments, request.options.kv_cache));
   request.options.state = errors.take(parse_state(arguments, kStateOption.name));

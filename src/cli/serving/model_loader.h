@@ -83,6 +83,10 @@ inline constexpr Option kActivationsOption = {
     "activations", "auto|bf16|declared|f32|int8", "auto",
     "precision of activations; f32 is slow on a card and for tests; int8, the auto of serving on a "
     "CPU, has 8 bits where weights are NVFP4 and BF16 where they are FP8"};
+inline constexpr Option kInputScalesOption = {
+    "input-scales", "amax|four-over-six", "amax",
+    "scales of 16 inputs that are rounded to 4 bits: amax / 6, or the better of amax / 6 and "
+    "amax / 4"};
 inline constexpr Option kKvCacheOption = {
     "kv-cache-dtype", "auto|bf16|fp8|turboquant_4bit_nc|nvfp4", "auto",
     "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "
@@ -129,11 +133,11 @@ inline constexpr Option kIsaOption = {"isa", "avx512|avxvnni|avx2|neon|scalar", 
                                       "cpu backend: the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
-    kBackendOption,       kActivationsOption, kKvCacheOption,    kKvScalesOption,
-    kStateOption,         kLoadFormatOption,  kDirectIoOption,   kWeightsOption,
-    kStreamWeightsOption, kCardLimitOption,   kEmulateFp4Option, kRequireNativeOption,
-    kThreadsOption,       kIsaOption,         kRevisionOption,   kRopeScalingOption,
-    kHfOverridesOption};
+    kBackendOption,       kActivationsOption,   kInputScalesOption, kKvCacheOption,
+    kKvScalesOption,      kStateOption,         kLoadFormatOption,  kDirectIoOption,
+    kWeightsOption,       kStreamWeightsOption, kCardLimitOption,   kEmulateFp4Option,
+    kRequireNativeOption, kThreadsOption,       kIsaOption,         kRevisionOption,
+    kRopeScalingOption,   kHfOverridesOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

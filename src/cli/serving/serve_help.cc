@@ -65,6 +65,7 @@ constexpr std::string_view kMemory[] = {
 constexpr std::string_view kWork[] = {
     "backend",
     "activations",
+    "input-scales",
     "emulate-fp4",
     "require-native",
     "threads",

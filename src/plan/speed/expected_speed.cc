@@ -11,15 +11,16 @@ namespace {
 
 // Dense rates with sums in F32, of NVIDIA's architecture papers and data sheets; those printed with
 // sparsity are halved. DGX Spark: FP4 as printed, BF16 an assumption (90) between what users
-// measured and the nominal 125. Compute capability 10: the weight-only kernels there are made of
-// warp instructions, whose rate is nowhere printed: that of the H200 by multiprocessors
-// (790 x 148 / 132), on which the shares of such kernels were measured.
+// measured and the nominal 125, FP8 twice that, as on the other cards of compute capability 12.
+// Compute capability 10: the weight-only kernels there are made of warp instructions, whose rate is
+// nowhere printed: that of the H200 by multiprocessors (790 x 148 / 132), on which the shares of
+// such kernels were measured.
 constexpr auto kRates = std::to_array<CardRates>({
-    {"rtx5090", 209.5e12, 1676e12},
-    {"rtx-pro-6000", 503.8e12, 2015e12},
-    {"dgx-spark", 90e12, 500e12},
-    {"b200", 886e12, 9000e12},
-    {"gb300", 886e12, 15000e12},
+    {"rtx5090", 209.5e12, 419e12, 1676e12},
+    {"rtx-pro-6000", 503.8e12, 1007.6e12, 2015e12},
+    {"dgx-spark", 90e12, 180e12, 500e12},
+    {"b200", 886e12, 4500e12, 9000e12},
+    {"gb300", 886e12, 5000e12, 15000e12},
 });
 
 /// Bytes that the steps beside products read and write for each number of the residual stream in
@@ -41,7 +42,8 @@ std::optional<CardRates> rates_of(const PlannedCard& card) {
   for (const CardRates& row : kRates) {
     if (row.card != name) continue;
     const double part = card.bandwidth_bytes / find_card(name).value().bandwidth_bytes;
-    return CardRates{.card = row.card, .bf16 = row.bf16 * part, .fp4 = row.fp4 * part};
+    return CardRates{
+        .card = row.card, .bf16 = row.bf16 * part, .fp8 = row.fp8 * part, .fp4 = row.fp4 * part};
   }
   return {};
 }
@@ -54,10 +56,10 @@ PromptWork prompt_work(const ModelConfig& config, const std::vector<WeightRow>& 
     const bool experts = row.kind == WeightKind::experts && config.moe;
     const double met = experts ? static_cast<double>(config.moe->top_k) / config.moe->experts : 1.0;
     const double flops = 2.0 * met * static_cast<double>(row.parameters);
-    const bool codes = row.format == WeightFormat::nvfp4;
-    double& sum = experts ? (codes ? work.expert_codes : work.expert_others)
-                          : (codes ? work.linear_codes : work.linear_others);
-    sum += flops;
+    ProductWork& part = experts ? work.experts : work.linears;
+    (row.format == WeightFormat::nvfp4   ? part.nvfp4
+     : row.format == WeightFormat::plain ? part.others
+                                         : part.fp8) += flops;
   }
   // A token meets half of the prompt: a product with keys, and one with values.
   const AttentionConfig& heads = config.attention;
@@ -71,13 +73,14 @@ PromptWork prompt_work(const ModelConfig& config, const std::vector<WeightRow>& 
   return work;
 }
 
-double prompt_seconds(const PromptWork& work, double rate, double code_rate,
-                      const KernelShares& shares, double bandwidth_bytes) {
-  const double experts = work.expert_codes / code_rate + work.expert_others / rate;
-  const double linears = work.linear_codes / code_rate + work.linear_others / rate;
-  return experts / shares.experts + linears / shares.linears +
-         work.attention / (rate * shares.attention) + work.delta_rule / (rate * shares.delta_rule) +
-         work.row_bytes / bandwidth_bytes;
+double prompt_seconds(const PromptWork& work, const ProductRates& rates, const KernelShares& shares,
+                      double bandwidth_bytes) {
+  const auto seconds = [&](const ProductWork& part) {
+    return part.nvfp4 / rates.nvfp4 + part.fp8 / rates.fp8 + part.others / rates.bf16;
+  };
+  return seconds(work.experts) / shares.experts + seconds(work.linears) / shares.linears +
+         work.attention / (rates.bf16 * shares.attention) +
+         work.delta_rule / (rates.bf16 * shares.delta_rule) + work.row_bytes / bandwidth_bytes;
 }
 
 double step_share(int64_t streams) {
@@ -105,17 +108,22 @@ std::vector<ExpectedRow> expected_speeds(const ModelConfig& config,
     step.streams = streams;
     const double rate = step_share(streams) * tokens_per_second(step_bytes(config, rows, step),
                                                                 streams, card.bandwidth_bytes);
-    // A step reads the same bytes either way, and they bound it.
-    found.push_back(
-        {.streams = streams, .tokens = load.context, .weight_only = rate, .native = rate});
+    // A step reads the same bytes each way, and they bound it.
+    found.push_back({.streams = streams,
+                     .tokens = load.context,
+                     .weight_only = rate,
+                     .fp8 = rate,
+                     .native = rate});
   }
   const PromptWork work = prompt_work(config, rows, kExpectedPrompt);
-  const auto rate_of = [&](double code_rate) {
-    return 1.0 / prompt_seconds(work, rates->bf16, code_rate, kWarpShares, card.bandwidth_bytes);
+  const auto rate_of = [&](double fp8, double nvfp4) {
+    return 1.0 / prompt_seconds(work, {.bf16 = rates->bf16, .fp8 = fp8, .nvfp4 = nvfp4},
+                                kWarpShares, card.bandwidth_bytes);
   };
   found.push_back({.tokens = kExpectedPrompt,
-                   .weight_only = rate_of(rates->bf16),
-                   .native = rate_of(rates->fp4)});
+                   .weight_only = rate_of(rates->bf16, rates->bf16),
+                   .fp8 = rate_of(rates->fp8, rates->bf16),
+                   .native = rate_of(rates->bf16, rates->fp4)});
   return found;
 }
 

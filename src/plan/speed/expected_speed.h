@@ -18,6 +18,7 @@ namespace nibble {
 struct CardRates {
   std::string_view card;  // its name in the card table
   double bf16 = 0;        // FLOP a second
+  double fp8 = 0;         // FP8 with FP8
   double fp4 = 0;         // NVFP4 with NVFP4
 };
 /// The cards that have a rate for 4-bit codes.
@@ -36,11 +37,14 @@ inline constexpr KernelShares kWarpgroupShares = {0.70, 0.53, 0.52, 0.074};
 inline constexpr KernelShares kWarpShares = {0.32, 0.24, 0.28, 0.074};
 
 /// FLOPs of a prompt token in a prompt of `context` tokens, on average.
+struct ProductWork {
+  double nvfp4 = 0;  // products with matrices in NVFP4
+  double fp8 = 0;
+  double others = 0;
+};
 struct PromptWork {
-  double expert_codes = 0;  // products with matrices of experts in NVFP4
-  double expert_others = 0;
-  double linear_codes = 0;
-  double linear_others = 0;
+  ProductWork experts;
+  ProductWork linears;
   double attention = 0;
   double delta_rule = 0;
   double row_bytes = 0;  // norms, routing, convolutions: what reads and writes rows
@@ -48,9 +52,15 @@ struct PromptWork {
 PromptWork prompt_work(const ModelConfig& config, const std::vector<WeightRow>& rows,
                        int64_t context);
 
-/// Seconds for a prompt token. `code_rate`: of products with matrices in NVFP4.
-double prompt_seconds(const PromptWork& work, double rate, double code_rate,
-                      const KernelShares& shares, double bandwidth_bytes);
+/// FLOP a second of products with matrices in each format, and of all else in BF16.
+struct ProductRates {
+  double bf16 = 0;
+  double fp8 = 0;
+  double nvfp4 = 0;
+};
+/// Seconds for a prompt token.
+double prompt_seconds(const PromptWork& work, const ProductRates& rates, const KernelShares& shares,
+                      double bandwidth_bytes);
 
 /// The share of its bandwidth that a step of so many streams reached on an H100.
 double step_share(int64_t streams);
@@ -58,8 +68,9 @@ double step_share(int64_t streams);
 struct ExpectedRow {
   int64_t streams = 0;     // that generate; 0: a prompt of `tokens`
   int64_t tokens = 0;      // of context, or of the prompt
-  double weight_only = 0;  // tokens a second with 4-bit weights widened to BF16
-  double native = 0;       // the same with products of 4-bit codes
+  double weight_only = 0;  // tokens a second with weights widened to BF16
+  double fp8 = 0;          // the same with products of FP8 codes
+  double native = 0;       // the same with products of 4-bit codes, and weights in FP8 widened
 };
 inline constexpr int64_t kExpectedPrompt = 8192;
 inline constexpr int64_t kExpectedStreams[] = {1, 8, 32, 64};

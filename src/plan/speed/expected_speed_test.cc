@@ -31,9 +31,9 @@ TEST(ExpectedSpeed, WorkOfAPromptToken) {
   const Model model(WeightLayout::w4a4);
   const PromptWork work = prompt_work(model.config, model.weights, 8192);
   // 40 layers, 8 experts of 3 x 512 x 2,048 numbers.
-  EXPECT_DOUBLE_EQ(work.expert_codes, 2.0 * 40 * 8 * 3 * 512 * 2048);
-  EXPECT_EQ(work.expert_others, 0);
-  EXPECT_NEAR(work.linear_codes + work.linear_others, 2.87e9, 0.02e9);
+  EXPECT_DOUBLE_EQ(work.experts.nvfp4, 2.0 * 40 * 8 * 3 * 512 * 2048);
+  EXPECT_EQ(work.experts.others + work.experts.fp8 + work.linears.fp8, 0);
+  EXPECT_NEAR(work.linears.nvfp4 + work.linears.others, 2.87e9, 0.02e9);
   EXPECT_DOUBLE_EQ(work.attention, 2.0 * 8192 * 16 * 256 * 10);
   EXPECT_DOUBLE_EQ(work.delta_rule, 10.0 * 32 * 128 * 128 * 30);
   EXPECT_DOUBLE_EQ(work.row_bytes, 120.0 * 2048 * 40);
@@ -42,7 +42,7 @@ TEST(ExpectedSpeed, WorkOfAPromptToken) {
 TEST(ExpectedSpeed, AgreesWithThePassThatWasMeasured) {
   const Model model(WeightLayout::mixed);
   const PromptWork work = prompt_work(model.config, model.weights, 8192);
-  const double seconds = prompt_seconds(work, 790e12, 790e12, kWarpgroupShares, 4.3e12);
+  const double seconds = prompt_seconds(work, {790e12, 790e12, 790e12}, kWarpgroupShares, 4.3e12);
   EXPECT_NEAR(1 / seconds / 61479, 1.0, 0.05);
   for (const auto& [streams, measured] :
        {std::pair{1, 647.0}, {8, 2060.0}, {32, 3600.0}, {64, 4862.0}}) {
@@ -69,12 +69,13 @@ TEST(ExpectedSpeed, OneCardByHand) {
   EXPECT_EQ(rows[4].streams, 0);
   EXPECT_EQ(rows[4].tokens, 8192);
   const PromptWork work = prompt_work(model.config, model.weights, 8192);
-  const double linears = work.linear_others / (0.32 * 209.5e12);
+  const double linears = work.linears.others / (0.32 * 209.5e12);
   const double rest = work.attention / (0.28 * 209.5e12) + work.delta_rule / (0.074 * 209.5e12) +
                       work.row_bytes / 1792e9;
-  const double narrow = work.expert_codes / 0.24 + work.linear_codes / 0.32;
+  const double narrow = work.experts.nvfp4 / 0.24 + work.linears.nvfp4 / 0.32;
   EXPECT_NEAR(1 / rows[4].weight_only, linears + rest + narrow / 209.5e12, 1e-12);
   EXPECT_NEAR(1 / rows[4].native, linears + rest + narrow / 1676e12, 1e-12);
+  EXPECT_EQ(rows[4].fp8, rows[4].weight_only);  // of such a model nothing is in FP8
 }
 
 TEST(ExpectedSpeed, EveryCardThatHasARate) {
@@ -82,7 +83,8 @@ TEST(ExpectedSpeed, EveryCardThatHasARate) {
   for (const CardRates& rates : card_rates()) {
     const PlannedCard card = find_card(rates.card).value();
     EXPECT_EQ(native_formats(card.capability), "BF16, FP8, FP4") << rates.card;
-    EXPECT_GT(rates.fp4, rates.bf16);
+    EXPECT_GT(rates.fp8, rates.bf16);
+    EXPECT_GT(rates.fp4, rates.fp8);
     const std::vector<ExpectedRow> rows = model.on(rates.card);
     ASSERT_EQ(rows.size(), 5U);
     for (const ExpectedRow& row : rows) {
@@ -121,46 +123,34 @@ TEST(ExpectedSpeed, TheTableOfTheDocuments) {
   }
 }
 
-/// Prompts of a model in `mixed` with its FP8 matrices multiplied as codes, at twice the rate of
-/// BF16, as these cards print it. Such products are no column of a plan, so the rows of FP8 are
-/// counted here as those of NVFP4 are elsewhere.
+/// Prompts of a model in `mixed` with its FP8 matrices multiplied as codes.
 TEST(ExpectedSpeed, PromptsWithProductsInFp8) {
   const Model model(WeightLayout::mixed);
-  std::vector<WeightRow> rows = model.weights;
-  for (WeightRow& row : rows) {
-    const bool fp8 = row.format == WeightFormat::fp8_tensor ||
-                     row.format == WeightFormat::fp8_channel ||
-                     row.format == WeightFormat::fp8_block;
-    row.format = fp8 ? WeightFormat::nvfp4 : WeightFormat::plain;
-  }
-  const PromptWork work = prompt_work(model.config, rows, kExpectedPrompt);
-  EXPECT_GT(work.linear_codes, 2.0 * 0.8e9);
+  EXPECT_GT(prompt_work(model.config, model.weights, kExpectedPrompt).linears.fp8, 2.0 * 0.8e9);
   struct Row {
     std::string_view card;
     double weight_only, fp8;
   };
   for (const auto& [card, weight_only, fp8] :
        {Row{"rtx5090", 9107, 11023}, {"rtx-pro-6000", 20464, 24431}, {"dgx-spark", 3586, 4266}}) {
-    const PlannedCard planned = find_card(card).value();
-    const double rate = rates_of(planned)->bf16;
-    const auto tokens = [&](double code_rate) {
-      return 1 / prompt_seconds(work, rate, code_rate, kWarpShares, planned.bandwidth_bytes);
-    };
-    EXPECT_NEAR(tokens(rate), weight_only, 1) << card;
-    EXPECT_NEAR(tokens(2 * rate), fp8, 1) << card;
+    const std::vector<ExpectedRow> rows = model.on(card);
+    EXPECT_NEAR(rows[4].weight_only, weight_only, 1) << card;
+    EXPECT_NEAR(rows[4].fp8, fp8, 1) << card;
+    EXPECT_EQ(rows[0].fp8, rows[0].weight_only) << card;
   }
 }
 
 TEST(ExpectedSpeed, AsJson) {
   PlanReport report;
   EXPECT_EQ(plan_json(report).find("expected_speed"), nullptr);
-  report.expected = {{.streams = 8, .tokens = 2048, .weight_only = 10, .native = 20},
-                     {.tokens = 8192, .weight_only = 30, .native = 40}};
+  report.expected = {{.streams = 8, .tokens = 2048, .weight_only = 10, .fp8 = 15, .native = 20},
+                     {.tokens = 8192, .weight_only = 30, .fp8 = 35, .native = 40}};
   EXPECT_EQ(plan_json(report).find("expected_speed")->dump(),
             R"({"computed":true,"rows":[{"work":"generation","tokens":2048,)"
-            R"("weight_only_tokens_per_second":10.0,"fp4_tokens_per_second":20.0,"streams":8},)"
+            R"("weight_only_tokens_per_second":10.0,"fp8_tokens_per_second":15.0,)"
+            R"("fp4_tokens_per_second":20.0,"streams":8},)"
             R"({"work":"prompt","tokens":8192,"weight_only_tokens_per_second":30.0,)"
-            R"("fp4_tokens_per_second":40.0}]})");
+            R"("fp8_tokens_per_second":35.0,"fp4_tokens_per_second":40.0}]})");
 }
 
 TEST(ExpectedSpeed, PartsAndOtherCards) {

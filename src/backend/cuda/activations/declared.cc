@@ -8,7 +8,8 @@ namespace nibble::cuda {
 bool declares(const Context& context) { return context.work.rounded.bytes() > 0; }
 bool makes_inputs(const Context& context) { return !declares(context) && !in_f32(context); }
 
-void linear(const Context& context, const LinearArgs& args, const Launcher& launcher) {
+void linear(const Context& context, const LinearArgs& args, const Launcher& launcher,
+            const QuantizedInput& codes) {
   if (in_f32(context)) return linear_f32(args, launcher);
   if (!declares(context)) return linear(args, launcher);
   LinearArgs one = args;
@@ -20,7 +21,7 @@ void linear(const Context& context, const LinearArgs& args, const Launcher& laun
     one.x_stride = args.x_stride;
     one.gather = args.gather;
     if (in_fp4(context, weight)) {
-      linear_fp4(context, one, launcher);
+      linear_fp4(context, one, i == 0 ? codes : QuantizedInput{}, launcher);
       continue;
     }
     if (rounds(weight)) {
@@ -41,16 +42,22 @@ void linear(const Context& context, const LinearArgs& args, const Launcher& laun
   }
 }
 
-void experts_gate_up(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
-  if (in_f32(context)) return experts_gate_up_f32(context, args, launcher);
-  if (!declares(context)) return experts_gate_up(args, launcher);
+ActCodes experts_gate_up(const Context& context, const ExpertArgs& args, const GateUpWays& ways,
+                         const Launcher& launcher) {
+  ActCodes act;
+  if (!declares(context)) {
+    in_f32(context) ? experts_gate_up_f32(context, args, launcher)
+                    : experts_gate_up(args, launcher);
+    return act;
+  }
   auto* out = context.work.rounded.as<uint16_t>();
   ExpertArgs routed = args;
   routed.shared_low = routed.shared_high = {};
   const RoundInputs rounding{
       .x = args.x, .x_stride = args.x_stride, .out = out, .out_stride = args.x_stride};
   if (in_fp4(context, args.routed_low, args.routed_high)) {
-    gate_up_fp4(context, args, ExpertMatrices::routed, launcher);
+    act.routed = gate_up_fp4(context, args,
+                             {.which = ExpertMatrices::routed, .down = ways.routed_down}, launcher);
   } else if (args.routed_low.present()) {
     if (rounds(args.routed_low)) {
       RoundInputs each = rounding;
@@ -66,9 +73,13 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
     }
     experts_gate_up(routed, launcher);
   }
-  if (!args.shared_low.present()) return;
-  if (in_fp4(context, args.shared_low, args.shared_high))
-    return gate_up_fp4(context, args, ExpertMatrices::shared, launcher);
+  if (!args.shared_low.present()) return act;
+  if (in_fp4(context, args.shared_low, args.shared_high)) {
+    act.shared = gate_up_fp4(
+        context, args,
+        {.which = ExpertMatrices::shared, .down = ways.shared_down, .codes = ways.codes}, launcher);
+    return act;
+  }
   ExpertArgs shared = args;
   shared.routed_low = shared.routed_high = {};
   if (rounds(args.shared_low)) {
@@ -79,31 +90,33 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
     shared.x = out;
   }
   experts_gate_up(shared, launcher);
+  return act;
 }
 
-void experts_down(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+void experts_down(const Context& context, const ExpertArgs& args, const ActCodes& act,
+                  const Launcher& launcher) {
   if (in_f32(context)) return experts_down_f32(context, args, launcher);
   if (!declares(context)) return experts_down(args, launcher);
   const auto round = [&](const DeviceLinear& weight, int32_t count, int64_t begin,
                          const int32_t* matrix) {
-    uint16_t* act = args.act + begin * args.act_stride;
+    uint16_t* rows = args.act + begin * args.act_stride;
     if (weight.present() && rounds(weight))
       round_inputs({.weight = weight,
                     .count = count,
-                    .x = act,
+                    .x = rows,
                     .x_stride = args.act_stride,
-                    .out = act,
+                    .out = rows,
                     .out_stride = args.act_stride,
                     .matrix = matrix},
                    launcher);
   };
   ExpertArgs rest = args;
   if (in_fp4(context, args.routed_low)) {
-    down_fp4(context, args, ExpertMatrices::routed, launcher);
+    down_fp4(context, args, {.which = ExpertMatrices::routed, .codes = act.routed}, launcher);
     rest.routed_low = rest.routed_high = {};
   }
   if (in_fp4(context, args.shared_low)) {
-    down_fp4(context, args, ExpertMatrices::shared, launcher);
+    down_fp4(context, args, {.which = ExpertMatrices::shared, .codes = act.shared}, launcher);
     rest.shared_low = rest.shared_high = {};
   }
   round(rest.routed_low, args.rows * args.top_k, 0, args.routing.experts);
@@ -114,7 +127,10 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
 Result<WeightStore> load_weights(const Weights& weights, const ModelConfig& config,
                                  const Launcher& launcher, const BackendOptions& options) {
   if (options.activations == Activations::declared) TRY(check_declared(weights));
-  return WeightStore::load(weights, config, launcher, options.activations, options.kv_scales);
+  return WeightStore::load(weights, config, launcher,
+                           {.activations = options.activations,
+                            .input_scales = options.input_scales,
+                            .kv_scales = options.kv_scales});
 }
 
 }  // namespace nibble::cuda

@@ -22,10 +22,24 @@ inline bool rounds(const DeviceLinear& weight) {
 bool makes_inputs(const Context& context);
 
 // These are for generation arithmetic.
-void linear(const Context& context, const LinearArgs& args, const Launcher& launcher);
-void experts_gate_up(const Context& context, const ExpertArgs& args, const Launcher& launcher);
-/// Rounds rows of args.act in place.
-void experts_down(const Context& context, const ExpertArgs& args, const Launcher& launcher);
+/// `codes`: the rows as the first of the outputs wants them, if they were made before.
+void linear(const Context& context, const LinearArgs& args, const Launcher& launcher,
+            const QuantizedInput& codes = {});
+/// The matrices that gate and up make inputs for, and rows for the shared or dense ones if they
+/// were made before.
+struct GateUpWays {
+  DeviceLinear routed_down, shared_down;
+  QuantizedInput codes;
+};
+/// The inputs of down that they leave in args.act in place of BF16 rows, where they make them.
+struct ActCodes {
+  QuantizedInput routed, shared;
+};
+ActCodes experts_gate_up(const Context& context, const ExpertArgs& args, const GateUpWays& ways,
+                         const Launcher& launcher);
+/// Rounds rows of args.act in place where they are no codes.
+void experts_down(const Context& context, const ExpertArgs& args, const ActCodes& act,
+                  const Launcher& launcher);
 
 /// A PromptInput is the input of a product of prompt rows.
 struct PromptInput {
@@ -36,11 +50,13 @@ struct PromptInput {
 };
 /// The matrix for which the norm that ends `half` of `layer` makes codes of its rows, the first
 /// that reads them; null: it makes none.
-const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half);
-/// The codes that it makes, and `in` with them.
+enum class PassRows : uint8_t { generated, prompt };
+const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half, PassRows rows);
+/// The codes that it makes, `in` of prompt rows with them, and those of generated rows, if any.
 QuantizeRows rows_by_norm(const Context& context, const AddNormArgs& norm,
                           const DeviceLinear& weight);
-PromptInput with_codes(const Context& context, const PromptInput& in, const DeviceLinear* weight);
+PromptInput with_codes(const Context& context, const PromptInput& in, int layer, Half half);
+QuantizedInput codes_by_norm(const Context& context, int layer, Half half);
 
 /// Returns the input rounded as `weight` declares; it is valid until the next call, or as long as
 /// codes that a norm made, which are taken where they are the same.
@@ -54,6 +70,8 @@ PromptInput round_sorted(const Context& context, uint16_t* act, int64_t stride,
 struct PromptGemm {
   PrefillGemm gemm;
   QuantizedInput codes;
+  QuantizedInput act = {};  // in place of gemm.y, as inputs of `next`
+  DeviceLinear next = {};
 };
 void prompt_gemm(const Context& context, const PromptGemm& product, const Launcher& launcher);
 

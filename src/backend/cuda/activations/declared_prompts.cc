@@ -15,6 +15,16 @@ bool rounds_alike(const Context& context, const DeviceLinear& a, const DeviceLin
   return &a == &b || (of_rows && in_fp8(context, a) && in_fp8(context, b));
 }
 
+/// Returns the codes that norms make of the rows of a pass, from row `first` on.
+QuantizedInput ahead_of(const Context& context, const DeviceLinear& weight, int64_t first) {
+  QuantizedInput rows =
+      cut_rows(context.work.ahead, context.batch.rows + context.prompts.rows, weight);
+  rows.codes += first * value_bytes(weight.format, weight.cols);
+  if (rows.scales != nullptr) rows.scales += first * (weight.cols / kNvfp4Group);
+  if (rows.factors != nullptr) rows.factors += first * rows.factors_each;
+  return rows;
+}
+
 /// Rounds rows, or makes codes of them where the product is made of codes.
 PromptInput rounded(const Context& context, const RoundInputs& rows) {
   if (in_fp4(context, rows.weight) || in_fp8(context, rows.weight))
@@ -25,7 +35,7 @@ PromptInput rounded(const Context& context, const RoundInputs& rows) {
 
 }  // namespace
 
-const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half) {
+const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half, PassRows rows) {
   const ModelConfig& config = context.config;
   const bool mixer = half == Half::feed_forward;  // reads it next
   const int next = mixer ? layer + 1 : layer;
@@ -36,7 +46,8 @@ const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half
   const LayerWeights& w = context.layer(next);
   const bool attends = config.layers[static_cast<size_t>(next)] == LayerKind::attention;
   const DeviceLinear& first = !mixer ? w.dense_mlp.gate : attends ? w.attention.q : w.delta_net.qkv;
-  return in_fp4(context, first) || in_fp8(context, first) ? &first : nullptr;
+  const bool codes = in_fp4(context, first) || (rows == PassRows::prompt && in_fp8(context, first));
+  return codes ? &first : nullptr;
 }
 
 QuantizeRows rows_by_norm(const Context& context, const AddNormArgs& norm,
@@ -45,16 +56,23 @@ QuantizeRows rows_by_norm(const Context& context, const AddNormArgs& norm,
           .count = norm.rows,
           .x = norm.x,
           .x_stride = norm.x_stride,
-          .order = ColumnOrder::packed,
-          .out = cut_rows(context.work.ahead, norm.rows, weight)};
+          .order = norm.packed_from == 0 ? ColumnOrder::packed : ColumnOrder::plain,
+          .out = ahead_of(context, weight,
+                          (norm.x - context.work.x.as<uint16_t>()) / context.work.x_stride)};
 }
 
-PromptInput with_codes(const Context& context, const PromptInput& in, const DeviceLinear* weight) {
+PromptInput with_codes(const Context& context, const PromptInput& in, int layer, Half half) {
+  const DeviceLinear* weight = rounded_by_norm(context, layer, half, PassRows::prompt);
   if (weight == nullptr) return in;
   PromptInput both = in;
-  both.codes = cut_rows(context.work.ahead, context.prompts.rows, *weight);
+  both.codes = ahead_of(context, *weight, context.batch.rows);
   both.made_for = weight;
   return both;
+}
+
+QuantizedInput codes_by_norm(const Context& context, int layer, Half half) {
+  const DeviceLinear* weight = rounded_by_norm(context, layer, half, PassRows::generated);
+  return weight == nullptr ? QuantizedInput{} : ahead_of(context, *weight, 0);
 }
 
 PromptInput prompt_input(const Context& context, const PromptInput& in,
@@ -115,11 +133,14 @@ void prompt_gemm(const Context& context, const PromptGemm& product, const Launch
                   .rows = gemm.rows,
                   .weight = gemm.weight,
                   .up = gemm.up,
-                  .output = gemm.output == GemmOutput::swiglu ? QuantizedOutput::swiglu
-                            : gemm.output == GemmOutput::f32  ? QuantizedOutput::f32
-                                                              : QuantizedOutput::bf16,
+                  .output = product.act.present()               ? QuantizedOutput::swiglu_codes
+                            : gemm.output == GemmOutput::swiglu ? QuantizedOutput::swiglu
+                            : gemm.output == GemmOutput::f32    ? QuantizedOutput::f32
+                                                                : QuantizedOutput::bf16,
                   .y = gemm.y,
                   .y_stride = gemm.y_stride,
+                  .codes = product.act,
+                  .next = product.next,
                   .experts = {.list = reinterpret_cast<const int32_t*>(gemm.tiles),
                               .stride = 3,
                               .rows_max = kTileTokens,

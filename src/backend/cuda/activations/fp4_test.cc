@@ -20,9 +20,10 @@ class CudaFp4 : public testing::TestWithParam<std::string> {
   }
   /// Logits of the first sequence of the golden, `piece` rows at a time.
   static Logits run(const Golden& golden, const BackendFactory& make, size_t piece,
-                    Arithmetic arithmetic) {
+                    Arithmetic arithmetic, const CardLimit& card = {}) {
     const auto backend =
-        make(golden.weights, golden.config, {.activations = Activations::declared}).value();
+        make(golden.weights, golden.config, {.activations = Activations::declared, .card = card})
+            .value();
     TestSession session(*backend, golden.config, {.sequences = 1});
     return logits_in_pieces(session, golden.sequences.front(), piece, {.arithmetic = arithmetic});
   }
@@ -42,6 +43,11 @@ TEST_P(CudaFp4, NearTheReference) {
     std::fprintf(stderr, "%s: relative error %.2e of products of codes, %.2e in BF16\n",
                  GetParam().c_str(), error, widened);
     EXPECT_LE(error, 1.5 * widened + 0.02);
+    // --card-limit rtx5090 --emulate-fp4
+    const CardLimit small{.shared_bytes = 101376, .portable_kernels = true};
+    EXPECT_LE(
+        relative_error(run(golden, make_fp4_emulating_backend, whole, arithmetic, small), expected),
+        1.5 * widened + 0.02);
   }
 }
 

@@ -82,6 +82,10 @@ bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear
          gate.rows % quantized_tile_rows(QuantizedOutput::swiglu) == 0;
 }
 
+bool makes_codes(const Context& context, const MlpWeights& mlp) {
+  return in_fp4(context, mlp.gate, mlp.up) && in_fp4(context, mlp.down);
+}
+
 bool in_fp8(const Context& context, const DeviceLinear& weight) {
   return weight.present() && takes_fp8(weight, context.launcher.card);
 }
@@ -94,6 +98,10 @@ QuantizedInput cut_rows(const DeviceSlice& memory, int64_t count, const DeviceLi
   auto* codes = memory.as<uint8_t>();
   return fp4 ? cut_fp4_rows(codes, count, cols)
              : cut_fp8_rows(codes, count, cols, weight.activations);
+}
+
+QuantizedInput codes_in(uint16_t* act, int64_t count, int64_t stride, const DeviceLinear& weight) {
+  return cut_rows({act, count * stride * int64_t{sizeof(uint16_t)}}, count, weight);
 }
 
 QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& args,
@@ -113,16 +121,18 @@ QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& ar
   return out;
 }
 
-void linear_fp4(const Context& context, const LinearArgs& args, const Launcher& launcher) {
+void linear_fp4(const Context& context, const LinearArgs& args, const QuantizedInput& codes,
+                const Launcher& launcher) {
   const LinearOutput& output = args.outputs[0];
   CHECK(args.count == 1 && output.finish != Finish::convolve, args.count, " outputs");
-  const QuantizedInput x = make_quantized_rows(context,
-                                               {.weight = output.weight,
-                                                .count = args.rows,
-                                                .x = args.x,
-                                                .x_stride = args.x_stride,
-                                                .from = args.gather},
-                                               launcher);
+  const QuantizedInput x = codes.present() ? codes
+                                           : make_quantized_rows(context,
+                                                                 {.weight = output.weight,
+                                                                  .count = args.rows,
+                                                                  .x = args.x,
+                                                                  .x_stride = args.x_stride,
+                                                                  .from = args.gather},
+                                                                 launcher);
   quantized_gemm(
       {.x = x,
        .rows = args.rows,
@@ -133,39 +143,51 @@ void linear_fp4(const Context& context, const LinearArgs& args, const Launcher& 
       launcher);
 }
 
-void gate_up_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
-                 const Launcher& launcher) {
-  const Part part = part_of(args, which);
-  const QuantizedInput x = make_quantized_rows(context,
-                                               {.weight = part.low,
-                                                .count = part.count,
-                                                .x = args.x,
-                                                .x_stride = args.x_stride,
-                                                .share = part.share,
-                                                .matrix = part.matrix},
-                                               launcher);
-  quantized_gemm({.x = x,
-                  .rows = part.count,
-                  .weight = part.low,
-                  .up = part.high,
-                  .output = QuantizedOutput::swiglu,
-                  .order = ColumnOrder::plain,
-                  .y = args.act + part.begin * args.act_stride,
-                  .y_stride = args.act_stride,
-                  .experts = part.lists},
-                 launcher, part.matrices);
+QuantizedInput gate_up_fp4(const Context& context, const ExpertArgs& args, const ExpertCodes& how,
+                           const Launcher& launcher) {
+  const Part part = part_of(args, how.which);
+  const QuantizedInput x = how.codes.present() ? how.codes
+                                               : make_quantized_rows(context,
+                                                                     {.weight = part.low,
+                                                                      .count = part.count,
+                                                                      .x = args.x,
+                                                                      .x_stride = args.x_stride,
+                                                                      .share = part.share,
+                                                                      .matrix = part.matrix},
+                                                                     launcher);
+  uint16_t* act = args.act + part.begin * args.act_stride;
+  const QuantizedInput codes =
+      makes_codes(context, {.gate = part.low, .up = part.high, .down = how.down})
+          ? codes_in(act, part.count, args.act_stride, how.down)
+          : QuantizedInput{};
+  quantized_gemm(
+      {.x = x,
+       .rows = part.count,
+       .weight = part.low,
+       .up = part.high,
+       .output = codes.present() ? QuantizedOutput::swiglu_codes : QuantizedOutput::swiglu,
+       .order = ColumnOrder::plain,
+       .y = act,
+       .y_stride = args.act_stride,
+       .codes = codes,
+       .next = how.down,
+       .experts = part.lists},
+      launcher, part.matrices);
+  return codes;
 }
 
-void down_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
+void down_fp4(const Context& context, const ExpertArgs& args, const ExpertCodes& how,
               const Launcher& launcher) {
-  const Part part = part_of(args, which);
-  const QuantizedInput x = make_quantized_rows(context,
-                                               {.weight = part.low,
-                                                .count = part.count,
-                                                .x = args.act + part.begin * args.act_stride,
-                                                .x_stride = args.act_stride,
-                                                .matrix = part.matrix},
-                                               launcher);
+  const Part part = part_of(args, how.which);
+  const QuantizedInput x = how.codes.present()
+                               ? how.codes
+                               : make_quantized_rows(context,
+                                                     {.weight = part.low,
+                                                      .count = part.count,
+                                                      .x = args.act + part.begin * args.act_stride,
+                                                      .x_stride = args.act_stride,
+                                                      .matrix = part.matrix},
+                                                     launcher);
   quantized_gemm({.x = x,
                   .rows = part.count,
                   .weight = part.low,

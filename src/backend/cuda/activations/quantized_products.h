@@ -21,23 +21,35 @@ bool in_fp4(const Context& context, const DeviceLinear& weight);
 /// The same of gate and up, whose results are joined.
 bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear& up);
 
+/// True if gate and up can make the inputs of down, in 4-bit codes.
+bool makes_codes(const Context& context, const MlpWeights& mlp);
+
 /// True if products of prompt rows with `weight` are made of FP8 codes.
 bool in_fp8(const Context& context, const DeviceLinear& weight);
 
 /// Cuts `count` rows of codes out of memory, as inputs of `weight` are rounded.
 QuantizedInput cut_rows(const DeviceSlice& memory, int64_t count, const DeviceLinear& weight);
+/// The same out of the memory of `count` BF16 rows, which they replace.
+QuantizedInput codes_in(uint16_t* act, int64_t count, int64_t stride, const DeviceLinear& weight);
 /// Makes the rows that round_inputs(args) makes, as codes in the workspace instead of args.out;
 /// they are valid until the next call of anything that rounds.
 QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& args,
                                    const Launcher& launcher);
 
-// These are for generation arithmetic.
+// These are for generation arithmetic. They round their inputs where no codes are given.
 /// args.count is 1.
-void linear_fp4(const Context& context, const LinearArgs& args, const Launcher& launcher);
+void linear_fp4(const Context& context, const LinearArgs& args, const QuantizedInput& codes,
+                const Launcher& launcher);
 enum class ExpertMatrices : uint8_t { routed, shared };  // shared: also those of a dense MLP
-void gate_up_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
-                 const Launcher& launcher);
-void down_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices which,
+struct ExpertCodes {
+  ExpertMatrices which = ExpertMatrices::routed;
+  DeviceLinear down = {};     // gate and up: what reads their results
+  QuantizedInput codes = {};  // in place of args.x, with down of args.act
+};
+/// Returns the inputs of down in place of rows of args.act, if it makes them.
+QuantizedInput gate_up_fp4(const Context& context, const ExpertArgs& args, const ExpertCodes& how,
+                           const Launcher& launcher);
+void down_fp4(const Context& context, const ExpertArgs& args, const ExpertCodes& how,
               const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -3,6 +3,9 @@
 // that describe_cuda_device() knows, and its first one is used. Without CUDA they are not built.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "backend/cuda/checks/tally.h"
 
 namespace nibble::checks {
@@ -37,5 +40,14 @@ void time_delta(Tally& tally);
 void time_flash(Tally& tally);
 void time_fp8(Tally& tally);
 void time_norm_rows(Tally& tally);
+
+/// A step of a prompt of 4,096 tokens at the shapes of the 35B, to be timed, with its memory.
+struct TimedStep {
+  std::string name;
+  double flops = 0;
+  std::function<void()> launch;
+};
+TimedStep attention_step();
+TimedStep delta_step();
 
 }  // namespace nibble::checks

@@ -56,8 +56,7 @@ class CardTimes {
   ~CardTimes() {
     for (void* each : memory_) cudaFree(each);
     for (const DeviceLinear& each : weights_) free_weight(each);
-    x4_.free();
-    w4_.free();
+    for (const QuantizedSide& each : sides_) each.free();
   }
   std::vector<CardFigure> measure(double seconds);
 
@@ -76,7 +75,9 @@ class CardTimes {
   void add_memory();
   void add_generation();
   void add_prompts();
-  void add_codes();
+  void add_codes(const SideFormat& kind, const char* name, SpeedLimit limit);
+  void add_rounding();
+  void add_steps();
   void add_linear(const char* name, const DeviceLinear& w, int rows);
   void add_prompt(const char* name, const DeviceLinear& w);
 
@@ -84,7 +85,7 @@ class CardTimes {
   const std::string code_ = concat("native (", native_.card.code.name(), ")");
   std::vector<void*> memory_;
   std::vector<DeviceLinear> weights_;
-  QuantizedSide x4_, w4_;
+  std::vector<QuantizedSide> sides_;
   uint16_t* x_ = nullptr;
   uint16_t* act_ = nullptr;
   float* y_ = nullptr;
@@ -106,7 +107,13 @@ CardTimes::CardTimes() {
   add_memory();
   add_generation();
   add_prompts();
-  add_codes();
+  quantized_gemm_prepare(fp4_launcher());
+  add_codes({}, "4-bit", SpeedLimit::fp4_products);
+  if (native_.card.converts_fp8())
+    add_codes({Format::fp8, FactorLayout::row, ActivationFormat::fp8_token}, "FP8",
+              SpeedLimit::fp8_products);
+  add_rounding();
+  add_steps();
   must(cudaDeviceSynchronize(), "what is measured");
 }
 
@@ -182,28 +189,63 @@ void CardTimes::add_prompts() {
   add_prompt("prompts: 5120 x 17408, NVFP4", weight(Format::nvfp4, kDense, kWide));
 }
 
-/// In software a hundredth of the tokens is enough.
-void CardTimes::add_codes() {
+/// In software a hundredth of the tokens of 4-bit codes is enough.
+void CardTimes::add_codes(const SideFormat& kind, const char* name, SpeedLimit limit) {
   constexpr int kRows = 8192;
   const Launcher launcher = fp4_launcher();
   const bool machine = launcher.card.fp4 == cuda::Architecture::Fp4::machine;
-  const int tokens = machine ? kTokens : 64;
-  x4_ = random_rows({}, tokens, kHidden, Numbers::any, 31);
-  w4_ = random_weight({}, {1, kRows, kHidden}, Numbers::any, 41);
-  quantized_gemm_prepare(launcher);
-  const cuda::QuantizedGemm gemm{
-      .x = {.codes = x4_.codes, .scales = x4_.scales, .factors = x4_.factors},
-      .rows = tokens,
-      .weight = linear_of(w4_, kRows),
-      .output = cuda::QuantizedOutput::bf16,
-      .y = act_,
-      .y_stride = kRows};
+  const bool software = kind.format == Format::nvfp4 && !machine;
+  const int tokens = software ? 64 : kTokens;
+  const QuantizedSide x = random_rows(kind, tokens, kHidden, Numbers::any, 31);
+  const QuantizedSide w = random_weight(kind, {1, kRows, kHidden}, Numbers::any, 41);
+  sides_.insert(sides_.end(), {x, w});
+  const cuda::QuantizedGemm gemm{.x = {.codes = x.codes, .scales = x.scales, .factors = x.factors},
+                                 .rows = tokens,
+                                 .weight = linear_of(w, kRows),
+                                 .output = cuda::QuantizedOutput::bf16,
+                                 .y = act_,
+                                 .y_stride = kRows};
+  timed_.push_back({{concat("prompts: 8192 x 2048, ", name, " codes, ", tokens, " tokens"),
+                     software  ? "emulated, slow"
+                     : machine ? "instruction"
+                               : code_,
+                     machine ? limit : SpeedLimit::none, 2.0 * tokens * kRows * kHidden},
+                    [gemm, launcher] { cuda::quantized_gemm(gemm, launcher); },
+                    software ? 1 : 10});
+}
+
+/// Rows of BF16 in, codes and their scales out.
+void CardTimes::add_rounding() {
+  float* scale = to_device(std::vector<float>{448.0F});
+  memory_.push_back(scale);
+  const int64_t bytes = cuda::fp4_row_bytes(kHidden) - int64_t{sizeof(float)};
+  const cuda::QuantizeRows rows{
+      .weight = {.format = Format::nvfp4,
+                 .activations = ActivationFormat::nvfp4,
+                 .factors = scale,
+                 .cols = kHidden,
+                 .factor_stride = 1},
+      .count = kTokens,
+      .x = x_,
+      .x_stride = kHidden,
+      .order = cuda::ColumnOrder::packed,
+      .out = cuda::cut_fp4_rows(take<uint8_t>(kTokens * bytes), kTokens, kHidden)};
+  timed_.push_back({{concat("prompts: inputs rounded to 4 bits, ", kTokens, " rows"), code_,
+                     SpeedLimit::bandwidth, double(kTokens) * (2.0 * kHidden + bytes)},
+                    [rows, launcher = native_] { cuda::quantize_rows(rows, launcher); }});
+}
+
+void CardTimes::add_steps() {
+  const TimedStep attention = attention_step();
+  timed_.push_back({{concat("prompts: attention, ", attention.name), code_,
+                     SpeedLimit::bf16_products, attention.flops},
+                    attention.launch,
+                    4});
+  const TimedStep delta = delta_step();
   timed_.push_back(
-      {{concat("prompts: 8192 x 2048, 4-bit codes, ", tokens, " tokens"),
-        machine ? "instruction" : "emulated, slow",
-        machine ? SpeedLimit::fp4_products : SpeedLimit::none, 2.0 * tokens * kRows * kHidden},
-       [gemm, launcher] { cuda::quantized_gemm(gemm, launcher); },
-       machine ? 10 : 1});
+      {{concat("prompts: delta rule, ", delta.name), code_, SpeedLimit::bf16_products, delta.flops},
+       delta.launch,
+       4});
 }
 
 std::vector<CardFigure> CardTimes::measure(double seconds) {

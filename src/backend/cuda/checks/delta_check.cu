@@ -1,6 +1,7 @@
 // The chunked delta rule against the recurrence in double, token by token: outputs, states and
 // snapshots; bits equal however a prompt is cut at multiples of 64; timings at the 35B's shape.
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "backend/cuda/checks/card_checks.h"
@@ -362,6 +363,26 @@ void time_shape(Tally& tally, StateFormat state, int rows, int sequence_rows, in
 }
 
 }  // namespace
+
+TimedStep delta_step() {
+  constexpr int kRows = 4096;
+  const DeltaShape shape{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
+  const auto kept = std::make_shared<Inputs>(shape, StateFormat::f32, kRows, 3);
+  kept->reset_slots();
+  const auto plan = std::make_shared<const DeltaPlan>(DeltaPlan::of(make_batch({{kRows}, {0}})));
+  DeltaPrefill run = kept->in;
+  run.chunks = to_device(plan->chunks);
+  run.sequences = to_device(plan->sequences);
+  run.runs = to_device(plan->runs);
+  run.groups = plan->groups;
+  run.sequence_count = 1;
+  run.workspace = device_array<uint8_t>(delta_workspace_bytes(shape, kDeltaGroupChunks));
+  const Launcher launcher = launcher_of(Kernels::native).in_order();
+  delta_chunk_prepare(launcher);
+  return {.name = std::to_string(kRows) + " rows",
+          .flops = 10.0 * kRows * shape.v_heads * shape.k_dim * shape.v_dim,
+          .launch = [kept, plan, run, launcher] { delta_prefill(run, launcher); }};
+}
 
 void check_delta(Tally& tally) {
   const DeltaShape real{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};

@@ -1,6 +1,7 @@
 // Prompt attention over pages against double arithmetic on samples, with unused cache lines NaN;
 // bits equal however a prompt is cut; timings at the 35B's shape.
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "backend/cuda/checks/card_checks.h"
@@ -201,8 +202,11 @@ void cut(Tally& tally, const FlashShape& shape, Kernels kernels, KvFormat format
   tally.check(different == 0, "cut at multiples of 64, to the bit", static_cast<double>(different));
 }
 
-void time_shape(Tally& tally, int rows, int kv_begin, KvFormat format) {
-  Setup setup({{.q_heads = 16, .kv_heads = 2, .head_dim = 256}, {rows}, {kv_begin}, format});
+/// The 35B's attention over `rows` rows after `kv_begin` others; lists of tiles and pages stay.
+TimedStep step_of(int rows, int kv_begin, KvFormat format) {
+  const auto kept = std::make_shared<const Setup>(
+      Case{{.q_heads = 16, .kv_heads = 2, .head_dim = 256}, {rows}, {kv_begin}, format});
+  const Setup& setup = *kept;
   const auto tiles = flash_tiles(setup.batch);
   auto* device_tiles = to_device(tiles);
   auto* pages = to_device(setup.batch.pages);
@@ -224,15 +228,23 @@ void time_shape(Tally& tally, int rows, int kv_begin, KvFormat format) {
                            .out_stride = setup.out_stride};
   const Launcher launcher = launcher_of(Kernels::native);
   flash_prefill_prepare(launcher);
-  const double us = time_us([&] { flash_prefill(flash, launcher); }, 5);
   const double pairs = (double(kv_begin) + rows / 2.0) * rows;
-  const double flops = 4.0 * pairs * 16 * 256;
+  return {.name = std::to_string(rows) + " rows",
+          .flops = 4.0 * pairs * 16 * 256,
+          .launch = [kept, flash, launcher] { flash_prefill(flash, launcher); }};
+}
+
+void time_shape(Tally& tally, int rows, int kv_begin, KvFormat format) {
+  const TimedStep step = step_of(rows, kv_begin, format);
+  const double us = time_us(step.launch, 5);
   tally.print("time flash %s T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790",
-              kv_traits(format).name, rows, kv_begin, us, flops / us * 1e-6,
-              flops / us * 1e-6 / 7.9);
+              kv_traits(format).name, rows, kv_begin, us, step.flops / us * 1e-6,
+              step.flops / us * 1e-6 / 7.9);
 }
 
 }  // namespace
+
+TimedStep attention_step() { return step_of(4096, 0, KvFormat::bf16); }
 
 void check_flash(Tally& tally) {
   const auto native = launcher_of(Kernels::native);

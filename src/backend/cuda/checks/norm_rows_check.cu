@@ -1,9 +1,11 @@
 // Norms that round their rows to codes against the norm and the rounding as two
 // launches, byte for byte, and the time of both.
 #include <string>
+#include <utility>
 
 #include "backend/cuda/checks/fp4_check.h"
 #include "backend/cuda/ops/norm/norm_rows.h"
+#include "tensor/activation_codec.h"
 
 namespace nibble::checks {
 namespace {
@@ -21,6 +23,8 @@ struct Run {
   int rows, hidden;
   int cols = static_cast<int>(padded_columns(hidden));
   ActivationFormat inputs;
+  InputScales scales = InputScales::amax;
+  ColumnOrder order = ColumnOrder::packed;
   float* h = device_array<float>(int64_t{rows} * hidden);
   uint16_t* x = device_array<uint16_t>(int64_t{rows} * cols);
   uint8_t* codes = device_array<uint8_t>(rows * fp8_row_bytes(cols));
@@ -91,19 +95,20 @@ CombineNormArgs norm_of(const Run& run, const Sources& from, Norm norm) {
                    .x = run.x,
                    .x_stride = run.cols,
                    .eps = 1e-6F,
-                   .packed_from = 0},
+                   .packed_from = run.order == ColumnOrder::packed ? 0 : INT32_MAX},
           .y = from.experts,
           .position = from.position};
 }
 QuantizeRows rows_of(const Run& run, const Sources& from) {
   return {.weight = {.activations = run.inputs,
+                     .input_scales = run.scales,
                      .factors = from.factors,
                      .cols = run.cols,
                      .factor_stride = 2},
           .count = run.rows,
           .x = run.x,
           .x_stride = run.cols,
-          .order = ColumnOrder::packed,
+          .order = run.order,
           .out = run.out()};
 }
 
@@ -146,8 +151,14 @@ void check_norm_rows(Tally& tally) {
   for (const ActivationFormat inputs : kFormats)
     for (const Norm norm : {Norm::add, Norm::combine})
       for (const int hidden : {192, 2048, 5120}) {
-        const Run two{.rows = 37, .hidden = hidden, .inputs = inputs};
-        const Run one{.rows = 37, .hidden = hidden, .inputs = inputs};
+        const auto scales = hidden == 2048 ? InputScales::four_over_six : InputScales::amax;
+        const auto order = hidden == 192 ? ColumnOrder::plain : ColumnOrder::packed;
+        const auto made = [&] {
+          return Run{
+              .rows = 37, .hidden = hidden, .inputs = inputs, .scales = scales, .order = order};
+        };
+        const Run two = made();
+        const Run one = made();
         check_case(tally, two, one, norm, launcher);
         two.free();
         one.free();
@@ -157,14 +168,17 @@ void check_norm_rows(Tally& tally) {
 void time_norm_rows(Tally& tally) {
   const Launcher launcher = fp4_launcher();
   for (const int tokens : {64, 1024, 8192})
-    for (const ActivationFormat inputs : {ActivationFormat::nvfp4, ActivationFormat::fp8_token}) {
-      const Run run{.rows = tokens, .hidden = 2048, .inputs = inputs};
+    for (const auto& [inputs, scales] : {std::pair(ActivationFormat::nvfp4, InputScales::amax),
+                                         {ActivationFormat::nvfp4, InputScales::four_over_six},
+                                         {ActivationFormat::fp8_token, InputScales::amax}}) {
+      const Run run{.rows = tokens, .hidden = 2048, .inputs = inputs, .scales = scales};
       const Sources from(tokens, run.hidden);
       run.fill();
       tally.print(
-          "time %d rows of %d, %s: norm, then rounding %.1f us, "
+          "time %d rows of %d, %s, %s: norm, then rounding %.1f us, "
           "together %.1f us",
           tokens, run.hidden, kInputs[static_cast<int>(inputs)],
+          std::string(input_scales_name(scales)).c_str(),
           time_us([&] { apart(run, from, Norm::add, launcher); }),
           time_us([&] { together(run, from, Norm::add, launcher); }));
       run.free();

@@ -126,6 +126,10 @@ QuantizedVerdict judge(const QuantizedProduct& p, const QuantizedOutcome& result
 
 namespace {
 
+bool becomes_codes(const QuantizedProduct& p) {
+  return p.output == QuantizedOutput::swiglu && p.w.format == Format::nvfp4;
+}
+
 void report(Tally& tally, const QuantizedProduct& p, const QuantizedVerdict& verdict) {
   const std::string name = p.name + " " + kOutputs[static_cast<int>(p.output)] +
                            (p.numbers == Numbers::exact ? ", exact" : "") + ", wrong bits " +
@@ -199,9 +203,10 @@ void check_linear(Tally& tally, const SideFormat& kind, const DenseShape& shape,
       p.row_factors = RowFactors::each;
     // Products of any scales are large: their sigmoid would be 0 or 1.
     p.order = numbers == Numbers::any ? ColumnOrder::plain : ColumnOrder::packed;
-    const QuantizedOutcome all =
-        run(p, [&](const QuantizedGemm& gemm) { quantized_gemm(gemm, launcher); });
+    const auto launch_it = [&](const QuantizedGemm& gemm) { quantized_gemm(gemm, launcher); };
+    const QuantizedOutcome all = run(p, launch_it);
     report(tally, p, judge(p, all));
+    if (becomes_codes(p)) check_swiglu_codes(tally, p, all, launch_it, launcher);
     if (numbers == Numbers::any && shape.rows > 16 && output != QuantizedOutput::add) {
       check_alone(tally, p, all, 1, launcher);
       check_alone(tally, p, all, 9, launcher);
@@ -271,7 +276,7 @@ void check_experts(Tally& tally, const SideFormat& kind, const std::vector<int>&
   int32_t* device[4] = {
       to_device(entries), to_device(gather), to_device(assignment),
       to_device(std::vector<int32_t>{static_cast<int32_t>(entries.size()) / width})};
-  const QuantizedOutcome result = run(p, [&](const QuantizedGemm& dense_gemm) {
+  const auto launch_it = [&](const QuantizedGemm& dense_gemm) {
     QuantizedGemm gemm = dense_gemm;
     gemm.experts = {.list = device[0],
                     .stride = width,
@@ -281,8 +286,10 @@ void check_experts(Tally& tally, const SideFormat& kind, const std::vector<int>&
                     .share = lists == Lists::prompt ? 1 : kShare,
                     .scatter = lists == Lists::prompt ? nullptr : device[2]};
     quantized_gemm(gemm, launcher, experts);
-  });
+  };
+  const QuantizedOutcome result = run(p, launch_it);
   report(tally, p, judge(p, result));
+  if (becomes_codes(p)) check_swiglu_codes(tally, p, result, launch_it, launcher);
   for (int32_t* list : device) cudaFree(list);
   free_sides(p);
 }

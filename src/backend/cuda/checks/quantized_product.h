@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cuda/checks/quantized_operands.h"
+#include "backend/cuda/checks/tally.h"
 
 namespace nibble::checks {
 
@@ -45,6 +46,12 @@ struct QuantizedVerdict {
   int64_t strayed = 0;
   bool fine(const QuantizedProduct& p) const;
 };
+/// Checks that results of swiglu that become codes are those that a kernel of its own makes of
+/// `results`. `launch_it` launches as for them.
+void check_swiglu_codes(Tally& tally, const QuantizedProduct& p, const QuantizedOutcome& results,
+                        const std::function<void(const QuantizedGemm&)>& launch_it,
+                        const cuda::Launcher& launcher);
+
 QuantizedVerdict judge(const QuantizedProduct& p, const QuantizedOutcome& result);
 
 /// A linear of random numbers.

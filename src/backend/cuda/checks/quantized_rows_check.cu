@@ -49,6 +49,7 @@ struct Case {
   ActivationFormat activations = ActivationFormat::nvfp4;
   ColumnOrder order = ColumnOrder::plain;
   GlobalOf global = GlobalOf::file;
+  InputScales scales = InputScales::amax;
   int share = 1;
   bool lists = false;     // rows are gathered and scattered
   bool matrices = false;  // each row has an expert's scale
@@ -110,7 +111,8 @@ int64_t wrong_in_row(const Found& found, const Case& test, int cols, int from, i
     different += found.factors[to] != 1.0F / global.value;
   }
   std::vector<uint8_t> codes(cols / 2), scales(cols / 16);
-  encode_nvfp4_activations(row.data(), global, SourceType::f32, cols, codes.data(), scales.data());
+  encode_nvfp4_activations(row.data(), {.global = global, .scales = test.scales}, cols,
+                           codes.data(), scales.data());
   for (int g = 0; g < cols / 16; ++g)
     different += found.scales[static_cast<size_t>(to) * (cols / 16) + g] != scales[g];
   for (int c = 0; c < cols; ++c) {
@@ -148,6 +150,7 @@ void check_case(Tally& tally, const Case& test, int cols, const Launcher& launch
                            .factors_each = each};
   quantize_rows({.weight = {.format = format,
                             .activations = test.activations,
+                            .input_scales = test.scales,
                             .factors = device_factors,
                             .cols = cols,
                             .factor_stride = 2},
@@ -191,6 +194,15 @@ void check_quantized_rows(Tally& tally) {
        .order = ColumnOrder::packed,
        .lists = true,
        .matrices = true},
+      {.name = "four-over-six", .scales = InputScales::four_over_six},
+      {.name = "four-over-six, gathered and scattered",
+       .order = ColumnOrder::packed,
+       .scales = InputScales::four_over_six,
+       .lists = true,
+       .matrices = true},
+      {.name = "four-over-six, the row's own scale",
+       .global = GlobalOf::row,
+       .scales = InputScales::four_over_six},
       {.name = "the row's own scale", .order = ColumnOrder::packed, .global = GlobalOf::row},
       {.name = "the row's own scale, scattered", .global = GlobalOf::row, .lists = true},
       {.name = "FP8, a scale for a row", .activations = ActivationFormat::fp8_token},

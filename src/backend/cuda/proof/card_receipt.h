@@ -29,7 +29,7 @@ void outlive_card();
 Result<void> check_card(const std::function<void(const CheckedPart&)>& report);
 
 /// The limit on the data sheet that a speed is held against.
-enum class SpeedLimit : uint8_t { bandwidth, bf16_products, fp4_products, none };
+enum class SpeedLimit : uint8_t { bandwidth, bf16_products, fp8_products, fp4_products, none };
 
 struct CardFigure {
   std::string name;  // "head, NVFP4, 1 row"

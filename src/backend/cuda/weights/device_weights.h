@@ -80,6 +80,7 @@ struct DeviceLinear {
   Format format = Format::bf16;
   FactorLayout layout = FactorLayout::none;
   ActivationFormat activations = ActivationFormat::high;  // what inputs are rounded to before it
+  InputScales input_scales = InputScales::amax;           // of NVFP4
   uint32_t rest_rows = 0;  // rows from one part of the values to the next (rest_of); 0: one part
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;

@@ -329,8 +329,7 @@ Error FileFiller::not_sound(const ValueRange& merged, const DeviceBuffer& flag) 
 }  // namespace
 
 Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig& config,
-                                      const Launcher& launcher, Activations activations,
-                                      std::span<const KvScale> kv_scales) {
+                                      const Launcher& launcher, const WeightReading& reading) {
   FileFiller filler(weights, launcher);
   WeightStore store = TRY(build(*launcher.device,
                                 {.embedding = weights.embedding(),
@@ -339,8 +338,7 @@ Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig&
                                  .layers = weights.layers(),
                                  .mtp = weights.mtp(),
                                  .vision = weights.vision(),
-                                 .activations = activations,
-                                 .kv_scales = kv_scales},
+                                 .reading = reading},
                                 config, filler));
   pack_vision(store.vision, launcher);
   return store;

@@ -35,8 +35,8 @@ DeviceLinear part(const DeviceLinear& stack, int64_t index) {
 class Builder {
  public:
   /// A null base counts only.
-  Builder(uint8_t* base, WeightFiller& filler, Activations activations)
-      : base_(base), filler_(filler), activations_(activations) {}
+  Builder(uint8_t* base, WeightFiller& filler, const WeightReading& reading)
+      : base_(base), filler_(filler), reading_(reading) {}
   int64_t used() const { return used_; }
   /// All that follows is of the layer that drafts: its inputs are rounded to BF16, whatever is
   /// declared, since drafts change no answer.
@@ -80,8 +80,8 @@ class Builder {
                      DeviceLinear& to);
   void place(const LinearSource& source, int64_t count, DeviceLinear& to);
   bool keeps_parts(const LinearSource& source) const {
-    return activations_ == Activations::f32 && source.scheme.weights == WeightFormat::plain &&
-           filler_.is_wider(source);
+    return reading_.activations == Activations::f32 &&
+           source.scheme.weights == WeightFormat::plain && filler_.is_wider(source);
   }
   Result<void> fill(const LinearSource& source, const DeviceLinear& to) {
     return base_ == nullptr ? Result<void>() : filler_.linear(source, to);
@@ -94,7 +94,7 @@ class Builder {
 
   uint8_t* base_;
   WeightFiller& filler_;
-  Activations activations_;
+  WeightReading reading_;
   bool drafts_ = false;
   int64_t used_ = 0;
 };
@@ -109,7 +109,9 @@ void Builder::place(const LinearSource& source, int64_t count, DeviceLinear& to)
                    value_bytes(to.format, to.cols));
   if (to.format == Format::nvfp4) to.scales = take(count * source.rows * (to.cols / kNvfp4Group));
   to.factor_stride = factor_count(to.layout, to.rows, to.cols);
-  if (activations_ == Activations::declared && !drafts_) to.activations = source.scheme.activations;
+  if (reading_.activations == Activations::declared && !drafts_)
+    to.activations = source.scheme.activations;
+  to.input_scales = reading_.input_scales;
   if (has_input_scale(to.activations)) ++to.factor_stride;
   if (to.factor_stride > 0)
     to.factors =
@@ -221,7 +223,7 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
   }
   TRY(builder.vector(sources.final_norm, norm, store.final_norm));
   store.layers.assign(sources.layers.size(), LayerWeights());
-  std::span<const KvScale> scales = sources.kv_scales;
+  std::span<const KvScale> scales = sources.reading.kv_scales;
   for (size_t i = 0; i < sources.layers.size(); ++i) {
     const bool scaled = config.layers[i] == LayerKind::attention && !scales.empty();
     TRY(build_layer(builder, sources.layers[i], config.layers[i], config,
@@ -247,10 +249,11 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
 Result<WeightStore> WeightStore::build(DeviceContext& device, const WeightSources& sources,
                                        const ModelConfig& config, WeightFiller& filler) {
   WeightStore store;
-  Builder counter(nullptr, filler, sources.activations);
+  store.input_scales = sources.reading.input_scales;
+  Builder counter(nullptr, filler, sources.reading);
   TRY(build_all(counter, sources, config, store));
   store.memory_ = TRY(DeviceBuffer::allocate(device, counter.used(), "the weights"));
-  Builder builder(store.memory_.as<uint8_t>(), filler, sources.activations);
+  Builder builder(store.memory_.as<uint8_t>(), filler, sources.reading);
   TRY(build_all(builder, sources, config, store));
   TRY(filler.finish());
   return store;

@@ -68,6 +68,13 @@ class WeightFiller {
   virtual Result<void> finish() { return {}; }
 };
 
+struct WeightReading {
+  // declared: linears say how inputs are rounded; f32: values wider than BF16 are kept in parts.
+  Activations activations = Activations::bf16;
+  InputScales input_scales = InputScales::amax;
+  std::span<const KvScale> kv_scales = {};  // of each attention layer; none: 1
+};
+
 /// The tensors a store is made of, as Weights has them.
 struct WeightSources {
   const LinearSource& embedding;
@@ -76,9 +83,7 @@ struct WeightSources {
   const std::vector<LayerSources>& layers;
   const std::optional<MtpSources>& mtp;
   const std::optional<VisionSources>& vision;
-  // declared: linears say how inputs are rounded; f32: values wider than BF16 are kept in parts.
-  Activations activations = Activations::bf16;
-  std::span<const KvScale> kv_scales = {};  // of each attention layer; none: 1
+  WeightReading reading = {};
 };
 
 class WeightStore {
@@ -88,9 +93,7 @@ class WeightStore {
                                    const ModelConfig& config, WeightFiller& filler);
   /// Loads a checkpoint with many threads. Errors also: corrupt for numbers that are not finite.
   static Result<WeightStore> load(const Weights& weights, const ModelConfig& config,
-                                  const Launcher& launcher,
-                                  Activations activations = Activations::bf16,
-                                  std::span<const KvScale> kv_scales = {});
+                                  const Launcher& launcher, const WeightReading& reading = {});
   /// Deterministic normal weights made on the device; nothing is read.
   static Result<WeightStore> random(const ModelConfig& config, const FormatOf& formats,
                                     const Launcher& launcher);
@@ -114,6 +117,7 @@ class WeightStore {
     const int32_t* tokens = nullptr;  // [head rows], the token of each; null: its number
   } draft;
   VisionWeights vision;
+  InputScales input_scales = InputScales::amax;  // of all linears
   std::string choice;  // why --activations auto is what it is, for people; or empty
 
  private:

@@ -3,6 +3,7 @@
 // is tuned: it runs only where quality is measured.
 #include <cuda_fp8.h>
 
+#include "backend/cuda/ops/linear/input_scales.cuh"
 #include "backend/cuda/ops/linear/round_inputs.h"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -54,12 +55,28 @@ class Row {
   uint16_t* out_;
 };
 
-/// Rounds 16 columns under the file's G: scale = e4m3(G * amax / 6), where 0 becomes 0.125.
-__device__ void round_nvfp4(const Row& row, int begin, float global) {
+/// Returns e4m3(G * amax / 6), where 0 becomes 0.125.
+__device__ float nvfp4_scale(float amax, float global) {
   constexpr float kEighth = 0.125F;
+  const float scale = round_e4m3(__fmul_rn(global, __fdiv_rn(amax, kE2m1Max)));
+  return scale == 0.0F ? kEighth : scale;
+}
+
+/// Rounds 16 columns under the file's G.
+__device__ void round_nvfp4(const Row& row, int begin, float global, InputScales scales) {
   const float amax = __uint_as_float(row.largest(begin, begin + kNvfp4Group, 1));
-  float scale = round_e4m3(__fmul_rn(global, __fdiv_rn(amax, kE2m1Max)));
-  if (scale == 0.0F) scale = kEighth;
+  float scale = nvfp4_scale(amax, global);
+  if (scales == InputScales::four_over_six) {
+    const auto error_under = [&](float of) {
+      const float real = __fdiv_rn(of, global);
+      return squared_error([&](int i) {
+        const float x = row.read(begin + i);
+        return __fsub_rn(__fmul_rn(round_e2m1(__fdiv_rn(x, real)), real), x);
+      });
+    };
+    const float other = nvfp4_scale(__fmul_rn(kSixOverFour, amax), global);
+    if (error_under(other) < error_under(scale)) scale = other;
+  }
   const float real = __fdiv_rn(scale, global);
   for (int c = begin; c < begin + kNvfp4Group; ++c) {
     const float value = round_e2m1(__fdiv_rn(row.read(c), real)) * scale;
@@ -88,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const __grid_constant__
       return;
     case ActivationFormat::nvfp4:
       for (int c = thread * kNvfp4Group; c < cols; c += kThreads * kNvfp4Group)
-        round_nvfp4(row, c, input_scale_of(a.weight, matrix));
+        round_nvfp4(row, c, input_scale_of(a.weight, matrix), a.weight.input_scales);
       return;
     case ActivationFormat::fp8_tensor:
       for (int c = thread; c < cols; c += kThreads)

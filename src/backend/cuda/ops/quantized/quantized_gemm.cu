@@ -9,47 +9,60 @@ namespace {
 
 using Kernel = void (*)(QuantizedArgs);
 
-template <typename Operands>
+template <typename Operands, QuantizedOutput... kOutputs>
 Kernel kernel_with(const QuantizedPlan& plan) {
-  return with_value<QuantizedOutput::bf16, QuantizedOutput::f32, QuantizedOutput::add,
-                    QuantizedOutput::swiglu>(plan.output, [&]<QuantizedOutput kOutput>() -> Kernel {
+  return with_value<kOutputs...>(plan.output, [&]<QuantizedOutput kOutput>() -> Kernel {
     return with_value<kQuantizedFewTokens, kQuantizedManyTokens>(
         plan.tokens,
         [&]<int kTokens>() -> Kernel { return quantized_kernel<Operands, kOutput, kTokens>; });
   });
 }
+template <typename Mma>
+Kernel nvfp4_kernel(const QuantizedPlan& plan) {
+  return kernel_with<Nvfp4Operands<Mma>, QuantizedOutput::bf16, QuantizedOutput::f32,
+                     QuantizedOutput::add, QuantizedOutput::swiglu, QuantizedOutput::swiglu_codes>(
+      plan);
+}
 Kernel kernel_of(const QuantizedPlan& plan) {
-  if (plan.format == Format::fp8) return kernel_with<Fp8Operands>(plan);
-  return plan.matrix == Architecture::Fp4::machine ? kernel_with<Nvfp4Operands<MachineFp4>>(plan)
-                                                   : kernel_with<Nvfp4Operands<SoftwareFp4>>(plan);
+  if (plan.format == Format::fp8)
+    return kernel_with<Fp8Operands, QuantizedOutput::bf16, QuantizedOutput::f32,
+                       QuantizedOutput::add, QuantizedOutput::swiglu>(plan);
+  return plan.matrix == Architecture::Fp4::machine ? nvfp4_kernel<MachineFp4>(plan)
+                                                   : nvfp4_kernel<SoftwareFp4>(plan);
 }
 
 /// Returns the bytes of the matrices, each read once.
 int64_t bytes_of(const QuantizedGemm& gemm, int64_t matrices) {
   return weight_bytes(gemm.weight, matrices) +
-         (gemm.output == QuantizedOutput::swiglu ? weight_bytes(gemm.up, matrices) : 0);
+         (is_paired(gemm.output) ? weight_bytes(gemm.up, matrices) : 0);
 }
 
 void check(const QuantizedGemm& gemm) {
   constexpr int kColumns = 128;  // a stage of NVFP4, and what FP8 adds up before the rest
   const DeviceLinear& w = gemm.weight;
-  const bool paired = gemm.output == QuantizedOutput::swiglu;
+  const bool paired = is_paired(gemm.output);
   CHECK(w.format != Format::bf16 && w.cols % kColumns == 0, w.rows, " x ", w.cols);
   CHECK(!paired || (w.rows % quantized_tile_rows(gemm.output) == 0 && gemm.y_stride % 2 == 0 &&
                     gemm.up.rows == w.rows && gemm.up.cols == w.cols &&
                     gemm.up.format == w.format && gemm.up.layout == w.layout),
         "gate of ", w.rows, " x ", w.cols, ", up of ", gemm.up.rows, " x ", gemm.up.cols,
         ", outputs at ", gemm.y_stride);
+  CHECK(gemm.output != QuantizedOutput::swiglu_codes ||
+            (w.format == Format::nvfp4 && gemm.codes.present() && gemm.next.cols >= w.rows &&
+             gemm.next.activations == ActivationFormat::nvfp4),
+        "codes of ", w.rows, " columns for a matrix of ", gemm.next.cols);
 }
 
 void prepare(Format format, const Launcher& launcher) {
-  for (const auto output :
-       {QuantizedOutput::bf16, QuantizedOutput::f32, QuantizedOutput::add, QuantizedOutput::swiglu})
+  for (const auto output : {QuantizedOutput::bf16, QuantizedOutput::f32, QuantizedOutput::add,
+                            QuantizedOutput::swiglu, QuantizedOutput::swiglu_codes}) {
+    if (output == QuantizedOutput::swiglu_codes && format == Format::fp8) continue;
     for (const int rows : {kQuantizedFewTokens, kQuantizedManyTokens}) {
       const QuantizedPlan plan = select_quantized(
           {.rows = rows, .weight = {.format = format}, .output = output}, 1, launcher.card);
       launcher.device->allow_shared(kernel_of(plan), plan.shared_bytes);
     }
+  }
 }
 
 }  // namespace

@@ -16,11 +16,15 @@ struct int4;  // of the CUDA runtime
 namespace nibble::cuda {
 
 enum class QuantizedOutput : uint8_t {
-  bf16,    // y = bf16(x W^T)
-  f32,     // y = x W^T
-  add,     // y += x W^T, in F32
-  swiglu,  // y = bf16(silu(x Wgate^T) * (x Wup^T)); weight = gate, up = up
+  bf16,          // y = bf16(x W^T)
+  f32,           // y = x W^T
+  add,           // y += x W^T, in F32
+  swiglu,        // y = bf16(silu(x Wgate^T) * (x Wup^T)); weight = gate, up = up
+  swiglu_codes,  // the same rows as quantize_rows() makes them for `next`, bit for bit; NVFP4 alone
 };
+constexpr bool is_paired(QuantizedOutput output) {
+  return output == QuantizedOutput::swiglu || output == QuantizedOutput::swiglu_codes;
+}
 
 /// The rows of experts: entry i of a list on the device is at list[stride * i] and has the expert,
 /// the first of its rows and their number. Row r of the list is row gather[r] / share of x (without
@@ -41,11 +45,15 @@ struct QuantizedGemm {
   QuantizedInput x;
   int32_t rows = 0;     // T; with a list: an upper bound of its rows
   DeviceLinear weight;  // NVFP4 or FP8, K = weight.cols a multiple of 128; with a list a stack
-  DeviceLinear up;      // swiglu only, of the same shape and format; N is a multiple of 64 then
+  DeviceLinear up;      // paired only, of the same shape and format; N is a multiple of 64 then
   QuantizedOutput output = QuantizedOutput::bf16;
   ColumnOrder order = ColumnOrder::packed;  // of what swiglu writes; plain: as generation has it
   void* y = nullptr;
   int64_t y_stride = 0;  // elements; with swiglu even
+  // swiglu_codes only: a row in place of each row of y, for a matrix that takes_fp4(), of N columns
+  // and padding.
+  QuantizedInput codes;
+  DeviceLinear next;
   QuantizedExperts experts;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cuda_fp8.h>
 
+#include "backend/cuda/ops/linear/input_scales.cuh"
 #include "backend/cuda/ops/quantized/quantized_rows.h"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/weights/code_words.h"
@@ -64,6 +65,13 @@ __device__ inline uint32_t e2m1_code_of(float x) {
   return static_cast<uint32_t>(fminf(index, 7.0F)) | (x < 0.0F ? 8U : 0U);
 }
 
+/// Returns the number of a code.
+__device__ inline float e2m1_number(uint32_t code) {
+  const auto index = static_cast<float>(code & 7U);
+  const float size = index < 5.0F ? index * 0.5F : index < 7.0F ? index - 2.0F : 6.0F;
+  return (code & 8U) != 0 ? -size : size;
+}
+
 /// Returns G of a row whose largest magnitude is amax; what would be zero, NaN or infinite is 1.
 __device__ inline float global_of(float amax) {
   constexpr float kAmaxOverGlobal = 2688.0F;
@@ -71,25 +79,46 @@ __device__ inline float global_of(float amax) {
   return isfinite(global) && global > 0.0F ? global : 1.0F;
 }
 
-/// The scale and codes of one group under the global scale G.
-__device__ inline void make_fp4_group(const ColumnGroup& group, float global, uint8_t* scale_to,
-                                      uint2* codes_to) {
+inline constexpr uint8_t kZeroScale = 0x20;  // of zeros: 0.125 in E4M3
+
+/// The scale of a group, and what it divides by.
+struct Fp4Scale {
+  uint32_t code;
+  float real;
+};
+/// Returns those of the largest magnitude `amax` under the global scale G.
+__device__ inline Fp4Scale fp4_scale_of(float amax, float global) {
   constexpr float kE2m1Max = 6.0F;
-  constexpr uint32_t kEighth = 0x20;  // 0.125 in E4M3
-  const float amax = __uint_as_float(largest(group));
   const float wanted = __fmul_rn(global, __fdiv_rn(amax, kE2m1Max));
-  uint32_t scale = __nv_cvt_float_to_fp8(wanted, __NV_SATFINITE, __NV_E4M3);
-  if (scale == 0) scale = kEighth;
-  const float real = __fdiv_rn(__half2float(__half(__nv_cvt_fp8_to_halfraw(
-                                   static_cast<__nv_fp8_storage_t>(scale), __NV_E4M3))),
-                               global);
+  uint32_t code = __nv_cvt_float_to_fp8(wanted, __NV_SATFINITE, __NV_E4M3);
+  if (code == 0) code = kZeroScale;
+  const auto value =
+      __half(__nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), __NV_E4M3));
+  return {code, __fdiv_rn(__half2float(value), global)};
+}
+__device__ inline float fp4_error(const ColumnGroup& group, float real) {
+  return squared_error([&](int i) {
+    const uint32_t code = e2m1_code_of(__fdiv_rn(group.at(i), real));
+    return __fsub_rn(__fmul_rn(e2m1_number(code), real), group.at(i));
+  });
+}
+
+/// The scale and codes of one group under the global scale G.
+__device__ inline void make_fp4_group(const ColumnGroup& group, float global, InputScales scales,
+                                      uint8_t* scale_to, uint2* codes_to) {
+  const float amax = __uint_as_float(largest(group));
+  Fp4Scale scale = fp4_scale_of(amax, global);
+  if (scales == InputScales::four_over_six) {
+    const Fp4Scale other = fp4_scale_of(__fmul_rn(kSixOverFour, amax), global);
+    if (fp4_error(group, other.real) < fp4_error(group, scale.real)) scale = other;
+  }
   uint32_t words[2] = {};
   if (!isnan(amax)) {
 #pragma unroll
     for (int i = 0; i < kRowGroup; ++i)
-      words[i / 8] |= e2m1_code_of(__fdiv_rn(group.at(i), real)) << (4 * fp4_nibble(i % 8));
+      words[i / 8] |= e2m1_code_of(__fdiv_rn(group.at(i), scale.real)) << (4 * fp4_nibble(i % 8));
   }
-  *scale_to = static_cast<uint8_t>(scale);
+  *scale_to = static_cast<uint8_t>(scale.code);
   *codes_to = make_uint2(words[0], words[1]);
 }
 
@@ -147,7 +176,8 @@ __device__ __forceinline__ void make_fp4_row(const QuantizeRows& a, int item) {
     if (threadIdx.x == 0) a.out.factors[to] = __frcp_rn(global);
   }
   for (int c = first; c < cols; c += kThreads * kRowGroup)
-    make_fp4_group(row.read(c), global, a.out.scales + (to * cols + c) / kRowGroup,
+    make_fp4_group(row.read(c), global, a.weight.input_scales,
+                   a.out.scales + (to * cols + c) / kRowGroup,
                    reinterpret_cast<uint2*>(a.out.codes + (to * cols + c) / 2));
 }
 

@@ -39,7 +39,8 @@ QuantizedPlan select_quantized(const QuantizedGemm& gemm, int64_t matrices,
       .output = gemm.output,
       .tokens = rows_each <= kQuantizedFewTokens ? kQuantizedFewTokens : kQuantizedManyTokens};
   plan.stages = quantized_stages(plan.tokens);
-  plan.shared_bytes = quantized_shared_bytes(format, plan.tokens);
+  plan.shared_bytes = quantized_shared_bytes(format, plan.tokens) +
+                      quantized_result_bytes(plan.output, plan.tokens);
   plan.blocks = std::max(card.multiprocessors, 1) * quantized_blocks_each(plan.tokens);
   // The number of tiles of experts is known on the device alone.
   const int64_t row_tiles =
@@ -51,7 +52,8 @@ QuantizedPlan select_quantized(const QuantizedGemm& gemm, int64_t matrices,
 
 std::string QuantizedPlan::text() const {
   constexpr std::string_view kMatrices[] = {"", "fp4 ", "fp4 emulated "};
-  constexpr std::string_view kOutputs[] = {"bf16", "f32", "f32, added", "swiglu"};
+  constexpr std::string_view kOutputs[] = {"bf16", "f32", "f32, added", "swiglu",
+                                           "swiglu as nvfp4"};
   return concat(kMatrices[static_cast<int>(matrix)], format_name(format), " x ",
                 format_name(format), " to ", kOutputs[static_cast<int>(output)], ", tiles of ",
                 kQuantizedTileRows, " x ", tokens, ", ", blocks, " blocks, ", stages, " stages, ",

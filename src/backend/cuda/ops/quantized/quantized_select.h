@@ -47,7 +47,7 @@ inline constexpr int kQuantizedSharedMost =
 
 /// Returns the rows of one matrix in a tile.
 constexpr int quantized_tile_rows(QuantizedOutput output) {
-  return output == QuantizedOutput::swiglu ? kQuantizedTileRows / 2 : kQuantizedTileRows;
+  return is_paired(output) ? kQuantizedTileRows / 2 : kQuantizedTileRows;
 }
 /// Returns the columns of a stage.
 constexpr int quantized_step_columns(Format format) {
@@ -65,12 +65,24 @@ constexpr int quantized_stages(int tokens) { return tokens == kQuantizedManyToke
 constexpr int quantized_shared_bytes(Format format, int tokens) {
   return quantized_stages(tokens) * quantized_stage_bytes(format, tokens);
 }
+/// Returns the bytes after them through which results become codes: for each 16 columns of a tile
+/// of swiglu and each 64 tokens at most, 32 rows of BF16 at a time.
+constexpr int quantized_result_bytes(QuantizedOutput output, int tokens) {
+  if (output != QuantizedOutput::swiglu_codes) return 0;
+  constexpr int kRows = 32;
+  constexpr int kTokensEach = 64;
+  return quantized_tile_rows(output) * ((tokens + kTokensEach - 1) / kTokensEach) * kRows * 2;
+}
 /// Returns the thread blocks that one multiprocessor of compute capability 12 holds.
 constexpr int quantized_blocks_each(int tokens) { return tokens == kQuantizedManyTokens ? 1 : 2; }
 // FP8 has no scales in a stage, so the limits of NVFP4 are the larger ones.
-static_assert(quantized_shared_bytes(Format::nvfp4, kQuantizedManyTokens) <= kQuantizedSharedMost);
+constexpr int quantized_shared_most(int tokens) {
+  return quantized_shared_bytes(Format::nvfp4, tokens) +
+         quantized_result_bytes(QuantizedOutput::swiglu_codes, tokens);
+}
+static_assert(quantized_shared_most(kQuantizedManyTokens) <= kQuantizedSharedMost);
 // Two blocks of narrow tiles share a multiprocessor, which keeps 1 KB for each.
-static_assert(2 * (quantized_shared_bytes(Format::nvfp4, kQuantizedFewTokens) + 1024) <=
+static_assert(2 * (quantized_shared_most(kQuantizedFewTokens) + 1024) <=
               kQuantizedSharedMost + 1024);
 
 }  // namespace nibble::cuda

@@ -93,6 +93,17 @@ TEST(QuantizedSelect, FewRowsHaveNarrowTiles) {
             "shared");
 }
 
+TEST(QuantizedSelect, ResultsBecomeCodesInMemoryAfterTheStages) {
+  const DeviceLinear w = linear_of(Format::nvfp4, ActivationFormat::nvfp4, 512, 2048);
+  const auto bytes = [&](int rows) {
+    return select_quantized({.rows = rows, .weight = w, .output = QuantizedOutput::swiglu_codes}, 1,
+                            kCard)
+        .shared_bytes;
+  };
+  EXPECT_EQ(bytes(8), 46080 + 4 * 32 * 16 * 2);         // four groups of 16 columns
+  EXPECT_EQ(bytes(8192), 92160 + 2 * 4 * 32 * 16 * 2);  // of either half of the tokens
+}
+
 TEST(QuantizedSelect, ExpertsByTheRowsThatEachIsExpectedToHave) {
   const DeviceLinear w = linear_of(Format::nvfp4, ActivationFormat::nvfp4, 512, 2048);
   const int32_t list[3] = {};

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backend/cuda/ops/quantized/quantized_formats.cuh"
+#include "backend/cuda/ops/quantized/quantized_row.cuh"
 #include "backend/cuda/ops/quantized/quantized_select.h"
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/cluster.cuh"
@@ -29,7 +30,8 @@ class QuantizedTile {
  public:
   static constexpr Format kFormat = Operands::kFormat;
   static constexpr bool kFp8 = kFormat == Format::fp8;
-  static constexpr bool kPaired = kOutput == QuantizedOutput::swiglu;
+  static constexpr bool kPaired = is_paired(kOutput);
+  static constexpr bool kCodes = kOutput == QuantizedOutput::swiglu_codes;
   static constexpr int kStages = quantized_stages(kTokens);
   static constexpr int kTokenWarps = kTokens == kQuantizedManyTokens ? 2 : 1;
   static constexpr int kRowWarps = kQuantizedThreads / 32 / kTokenWarps;
@@ -130,7 +132,7 @@ class QuantizedTile {
   __device__ int matrix_row(int line) const {
     if constexpr (!kPaired) return line;
     const int at = line % kPassRows;
-    return gemm_.order == ColumnOrder::packed ? packed_column(at) : x_column(at);
+    return !kCodes && gemm_.order == ColumnOrder::packed ? packed_column(at) : x_column(at);
   }
   /// The inverse of x_place.
   __device__ static int x_column(int place) {
@@ -357,7 +359,9 @@ class QuantizedTile {
 
   __device__ void finish() {
     scale_sums();
-    if constexpr (kPaired)
+    if constexpr (kCodes)
+      store_codes();
+    else if constexpr (kPaired)
       store_paired();
     else if constexpr (kOutput == QuantizedOutput::bf16)
       store_bf16();
@@ -422,11 +426,11 @@ class QuantizedTile {
 #pragma unroll
     for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        const float* d = sum_[m][n];
-        store_pair(n, use_.tile.n0 + slot_of(m) * 8,
-                   to_bf16_pair(silu(d[0]) * d[2], silu(d[1]) * d[3]));
-      }
+      for (int n = 0; n < kN; ++n)
+        store_pair(n, use_.tile.n0 + slot_of(m) * 8, swiglu_of(sum_[m][n]));
+  }
+  __device__ static uint32_t swiglu_of(const float (&d)[4]) {
+    return to_bf16_pair(silu(d[0]) * d[2], silu(d[1]) * d[3]);
   }
   __device__ void store_pair(int n, int first, uint32_t pair) const {
     const uint32_t turned = move_matrix_transposed(pair);
@@ -439,6 +443,60 @@ class QuantizedTile {
     } else {
       y[0] = static_cast<uint16_t>(turned);
       if (feature + 1 < gemm_.weight.rows) y[1] = static_cast<uint16_t>(turned >> 16);
+    }
+  }
+
+  // ---- results as codes: 16 columns of 32 tokens meet in memory; a lane reads those of one ----
+
+  static constexpr int kGroupWarps = 2 / kM;  // warps that have 16 columns
+  static constexpr int kGroupWords = kRowGroup / 2;
+  static constexpr int kMetTokens = 32;
+  static constexpr int kMetOperands = kMetTokens / kFp4Columns;
+
+  /// Waits for the warps that have the same columns.
+  __device__ static void meet() {
+    if constexpr (kGroupWarps == 1)
+      __syncwarp();
+    else
+      __syncthreads();
+  }
+  __device__ void store_codes() const {
+    auto* words = reinterpret_cast<uint32_t*>(shared_ + kStages * kBytes) +
+                  warp_ / kGroupWarps * kMetTokens * kGroupWords;
+    constexpr int kEach = kMetTokens / kGroupWarps;  // tokens of a warp
+    const int own = warp_ % kGroupWarps * kEach + lane_;
+#pragma unroll
+    for (int first = 0; first < kN; first += kMetOperands) {
+      meet();  // the last ones are read
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int n = 0; n < kMetOperands; ++n)
+          words[(n * kFp4Columns + (lane_ >> 2)) * kGroupWords + slot_of(m) % 2 * 4 + (lane_ & 3)] =
+              move_matrix_transposed(swiglu_of(sum_[m][first + n]));
+      meet();
+      if (lane_ < kEach)
+        store_group(first_token() + first * kFp4Columns + own, words + own * kGroupWords);
+    }
+  }
+  /// Lines of a tile are in the order of x_place, so words are the pairs of a ColumnGroup.
+  __device__ void store_group(int token, const uint32_t* words) const {
+    if (token >= use_.tile.count) return;
+    ColumnGroup group;
+#pragma unroll
+    for (int i = 0; i < kGroupWords; ++i) group.pairs[i] = words[i];
+    const int column = use_.tile.n0 + slot_of(0) / 2 * kRowGroup;
+    const int64_t at = row_of_y(token) * gemm_.next.cols + column;
+    make_fp4_group(group, input_scale_of(gemm_.next, use_.tile.expert), gemm_.next.input_scales,
+                   gemm_.codes.scales + at / kRowGroup,
+                   reinterpret_cast<uint2*>(gemm_.codes.codes + at / 2));
+    if (column + kRowGroup == gemm_.weight.rows) store_padding(at + kRowGroup);
+  }
+  /// Writes the columns after those of the result, from element `at` of the codes on, as zeros.
+  __device__ void store_padding(int64_t at) const {
+    for (int c = gemm_.weight.rows; c < gemm_.next.cols; c += kRowGroup, at += kRowGroup) {
+      gemm_.codes.scales[at / kRowGroup] = kZeroScale;
+      *reinterpret_cast<uint2*>(gemm_.codes.codes + at / 2) = uint2{};
     }
   }
 
