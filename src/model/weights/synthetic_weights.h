@@ -17,10 +17,11 @@ namespace nibble {
 
 /// The layout in which the linears are stored.
 enum class WeightLayout : uint8_t {
-  mixed,  // NVFP4 experts, shared expert, dense MLP and head; FP8 projections; the rest BF16
-  nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16
-  w4a4,   // as nvfp4, head BF16: what the published W4A4 files of RedHatAI, ig1, inferRouter hold
-  fp8,    // as mixed, what is NVFP4 there FP8
+  mixed,  // NVFP4 experts, shared expert, dense MLP; FP8 projections and head; the rest BF16
+  mixed_nvfp4_head,  // as mixed, head NVFP4: what the published files of NVIDIA hold
+  nvfp4,             // attention projections NVFP4 too, delta-net projections BF16
+  w4a4,  // as nvfp4, head BF16: what the published W4A4 files of RedHatAI, ig1, inferRouter hold
+  fp8,   // as mixed, what is NVFP4 there FP8, the head with one scale
   bf16,
 };
 std::string_view weight_layout_name(WeightLayout layout);
