@@ -172,6 +172,7 @@ Result<FormatOf> declared_formats(const Json& config) {
     const DeclaredScheme* scheme = declared->find(module);
     return scheme == nullptr          ? WeightFormat::plain
            : scheme->weight_bits == 4 ? WeightFormat::nvfp4
+           : scheme->scale_of_rows    ? WeightFormat::fp8_channel
                                       : WeightFormat::fp8_tensor;
   });
 }

@@ -31,9 +31,8 @@ Result<WeightLayout> parse_weight_layout(std::string_view name);
 /// Format of a linear by its module name.
 using FormatOf = std::function<WeightFormat(std::string_view module)>;
 FormatOf formats_of(WeightLayout layout);
-/// The formats that the quantization_config of a config.json declares; plain without one. FP8
-/// counts as one scale per tensor, which the declaration alone does not tell. Errors: those of
-/// QuantConfig::parse.
+/// The formats that the quantization_config of a config.json declares; plain without one. FP8 in
+/// blocks counts as one scale per tensor. Errors: those of QuantConfig::parse.
 Result<FormatOf> declared_formats(const Json& config);
 
 /// A linear of these rows and columns as such a checkpoint stores it.
