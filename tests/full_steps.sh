@@ -110,6 +110,11 @@ make_sglang_venv() {
 step "python venv with SGLang 0.5.23" make_sglang_venv
 step "SGLang 0.5.23 loads every recipe in every dialect" build/venv-sglang-0.5.23/bin/python \
   tools/oracle/sglang_loads.py build/release/src/cli/nibble pebble/model
+step "llm-compressor and ModelOpt, each in its own environment" tools/others/install.sh \
+  build/others build/venv-vllm-0.32.0
+step "verify takes what llm-compressor and ModelOpt write" "$python" \
+  tests/cli/other_quantizers_test.py --nibble build/release/src/cli/nibble --model pebble/model \
+  --environments build/others
 step "vLLM reads what bench serve writes" build/venv-vllm-0.32.0/bin/python \
   tests/cli/bench_vllm_test.py --nibble build/release/src/cli/nibble
 # After the environment of vLLM, whose benchmark is one of the clients.

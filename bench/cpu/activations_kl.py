@@ -18,7 +18,8 @@ sys.path.insert(0, str(ROOT / "bench/quantize"))
 import held_out  # noqa: E402
 from quality import run, scored  # noqa: E402
 
-RECIPES = ("mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8", "lab-fp8-embed")
+RECIPES = ("mixed", "mixed-nvfp4-head", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8",
+           "lab-fp8-embed")
 KL_MAX = 1e-3
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times generation with each format of the output head: recorded passes of the 35B's shape in
-`mixed` on random weights, with the head in NVFP4, FP8 or BF16 and all else the same. The formats
-take turns, --rounds times; prints the median pass of each batch and its ratio to NVFP4. Needs only
-Python, a card that nobody else uses, and cuda_decode_bench.
+`mixed` on random weights, with the head in NVFP4, FP8 (a scale for each row) or BF16 and all else
+the same. The formats take turns, --rounds times; prints the median pass of each batch and its ratio
+to NVFP4. Needs only Python, a card that nobody else uses, and cuda_decode_bench.
 
     head_formats.py --bench build/cuda/bench/cuda/cuda_decode_bench
 """
@@ -15,7 +15,8 @@ import subprocess
 import tempfile
 
 CONFIG = "tests/golden/configs/qwen3.6-35b-a3b.json"
-HEADS = {"nvfp4": 4, "fp8": 8, "bf16": None}
+# Words of cuda_decode_bench; a head in BF16 has no layout, so a config.json declares the rest.
+HEADS = {"nvfp4": "mixed-nvfp4-head", "fp8": "mixed", "bf16": "declared"}
 FOUR = [r"re:.*\.mlp\.(?:shared_expert\.|experts\.\d+\.)?(?:gate|up|down)_proj$"]
 EIGHT = [r"re:.*\.self_attn\.[qkvo]_proj$",
          r"re:.*\.linear_attn\.(?:in_proj_qkv|in_proj_z|out_proj)$"]
@@ -28,21 +29,17 @@ def group(targets, bits):
     return {"targets": targets, "weights": weights}
 
 
-def declared(config, head):
-    groups = {4: list(FOUR), 8: list(EIGHT)}
-    if HEADS[head]:
-        groups[HEADS[head]].append("re:.*lm_head$")
+def declared(config):
     return config | {"quantization_config": {
         "quant_method": "compressed-tensors", "format": "mixed-precision",
         "quantization_status": "compressed",
-        "config_groups": {f"group_{bits}": group(targets, bits)
-                          for bits, targets in groups.items()},
-        "ignore": [] if HEADS[head] else ["lm_head"]}}
+        "config_groups": {"group_4": group(FOUR, 4), "group_8": group(EIGHT, 8)},
+        "ignore": ["lm_head"]}}
 
 
-def passes(options, path):
+def passes(options, path, layout):
     """Microseconds of a recorded pass by batch."""
-    command = [options.bench, str(path), "declared", str(options.context), str(options.steps),
+    command = [options.bench, str(path), layout, str(options.context), str(options.steps),
                options.batches, "0", "0"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -66,11 +63,11 @@ def main():
     config = json.loads(pathlib.Path(CONFIG).read_text())
     times = {head: {} for head in HEADS}
     with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "config.json"
+        path.write_text(json.dumps(declared(config)))
         for _ in range(options.rounds):
-            for head in HEADS:
-                path = pathlib.Path(folder) / f"{head}.json"
-                path.write_text(json.dumps(declared(config, head)))
-                for batch, us in passes(options, path).items():
+            for head, layout in HEADS.items():
+                for batch, us in passes(options, path, layout).items():
                     times[head].setdefault(batch, []).append(us)
     print("| head | batch | us a pass | tokens/s | to NVFP4 |\n|---|---|---|---|---|")
     for batch in map(int, options.batches.split(",")):

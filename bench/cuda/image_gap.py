@@ -119,7 +119,8 @@ def main():
     images = [image_url(number) for number in range(options.images)]
     client = types.SimpleNamespace(nibble=options.nibble, ids=(300, 1900), seed=0, limit=300,
                                    body={})
-    flags = ["--load-format", "dummy:mixed", "--max-image-tokens", str(EDGE * EDGE // 1024),
+    flags = ["--load-format", "dummy:mixed-nvfp4-head",
+             "--max-image-tokens", str(EDGE * EDGE // 1024),
              "--served-model-name", "m", *options.flags.split()]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -35,14 +35,14 @@ from running_server import RunningServer  # noqa: E402
 
 CONFIG = ROOT / "tests/golden/configs/qwen3.6-35b-a3b.json"
 CASES = {
-    "the whole card": ["--gpu-memory-utilization", "0.95", "--load-format", "dummy:mixed",
-                       "--max-num-batched-tokens", "8192"],
+    "the whole card": ["--gpu-memory-utilization", "0.95", "--load-format",
+                       "dummy:mixed-nvfp4-head", "--max-num-batched-tokens", "8192"],
     "an RTX 5090": ["--card-limit", "rtx5090", "--gpu-memory-utilization", "0.95", "--load-format",
                     "dummy:w4a4", "--kv-cache-dtype", "fp8", "--max-model-len", "262144",
                     "--max-num-seqs", "64", "--max-num-batched-tokens", "8192",
                     "--check-integrity"],
 }
-LAYOUTS = ("mixed", "w4a4")
+LAYOUTS = ("mixed-nvfp4-head", "w4a4")
 PAGES = ("bf16", "fp8")
 SEQUENCES = (1, 32, 256)
 ROWS = 8192

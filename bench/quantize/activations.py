@@ -21,7 +21,7 @@ import numpy as np
 import held_out
 from quality import SAMPLES, run, scored
 
-RECIPES = ["w4a4", "w4a4-fp8-head", "mixed", "fp8", "w4a16", "experts-only"]
+RECIPES = ["w4a4", "w4a4-fp8-head", "mixed", "mixed-nvfp4-head", "fp8", "w4a16", "experts-only"]
 WAYS = {"f32": ["f32"], "declared": ["declared"],
         "four-over-six": ["declared", "--input-scales", "four-over-six"]}
 COLUMNS = ["tokens", "kl", "answer_tokens", "answer_kl", "right", "same"]

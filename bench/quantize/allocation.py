@@ -26,13 +26,12 @@ from quality import SAMPLES, run, scored
 
 import held_out
 
-HEADS = {"fp8": "weights: fp8\n    input_scale: 1", "fp8-block": "weights: fp8-block",
-         "bf16": "weights: keep"}
-STOCK = ["mixed", "mixed, head fp8", "mixed, head bf16", "w4a16"]
+HEADS = {"fp8-block": "weights: fp8-block", "bf16": "weights: keep"}
+STOCK = ["mixed-nvfp4-head", "mixed", "mixed, head bf16", "w4a16"]
 ALONE = ["mixed, head fp8-block"]  # its size is that of the head in FP8 per row
 SWEPT = 12_500_000  # the budget of the run whose losses serve all others of its draw
 BUDGETS = [SWEPT, 20_000_000]
-RULES = {"NVFP4": "weights: nvfp4", "FP8": HEADS["fp8"]}
+RULES = {"NVFP4": "weights: nvfp4", "FP8": "weights: fp8\n    input_scale: 1"}
 
 
 def recipe_of(name, scratch):

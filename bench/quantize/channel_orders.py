@@ -21,7 +21,8 @@ from quality import RECIPES, run, scored
 
 ORDERS = 5
 EVERY = 3  # one chat in three; all of the prose
-RUNS = {"w4a16": ["amax", "four-over-six", "search"], "mixed": ["amax", "four-over-six", "search"],
+RUNS = {"w4a16": ["amax", "four-over-six", "search"],
+        "mixed-nvfp4-head": ["amax", "four-over-six", "search"],
         "experts-only": ["amax", "four-over-six", "search"]}
 READS = ("q_proj", "k_proj", "v_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a",
          "mlp.gate", "shared_expert_gate", "shared_expert.gate_proj", "shared_expert.up_proj",

@@ -21,7 +21,8 @@ SAMPLES = 128
 DATA_FREE = ["amax", "four-over-six", "search"]
 WITH_DATA = ["diagonal", "blocks", "gptq"]
 RECIPES = {  # recipe -> how its activations are computed
-    "w4a16": "f32", "mixed": "declared", "w4a4": "declared", "experts-only": "f32",
+    "w4a16": "f32", "mixed": "declared", "mixed-nvfp4-head": "declared", "w4a4": "declared",
+    "experts-only": "f32",
     "w4a4-fp8-head": "declared", "lab-fp8-embed": "declared", "fp8": "declared"}
 NO_FOUR_BITS = ("fp8",)  # the nearest codes, or gptq
 DATA_FREE_ONLY = ("lab-fp8-embed",)  # the 4-bit weights are those of w4a4-fp8-head

@@ -16,9 +16,8 @@ namespace {
 
 constexpr Option kOptions[] = {
     {"recipe", "NAME|FILE", kDefaultRecipe,
-     "the format of each linear: mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8, "
-     "lab-fp8-embed, or a "
-     "YAML file"},
+     "the format of each linear: mixed, mixed-nvfp4-head, w4a16, w4a4, w4a4-fp8-head, "
+     "experts-only, fp8, lab-fp8-embed, or a YAML file"},
     {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
     {"algorithm", "NAME", "search",
      "rounding of 4-bit weights: search, amax, four-over-six; with --calib diagonal, blocks or "

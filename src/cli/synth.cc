@@ -10,7 +10,8 @@ namespace {
 
 constexpr Option kOptions[] = {
     {"layout", "NAME", "mixed",
-     "mixed (NVFP4 experts and head, FP8 projections), nvfp4, w4a4 (BF16 head), fp8 or bf16"},
+     "mixed (NVFP4 experts, FP8 projections and head), mixed-nvfp4-head, nvfp4, w4a4 (BF16 head), "
+     "fp8 or bf16"},
     {"layers", "N", "", "layers of the model; default: as many as the config says"},
     {"seed", "N", "1", "seed of the random numbers"},
     {"threads", "N", "0", "threads; 0 is one per usable core"},

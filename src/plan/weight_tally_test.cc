@@ -23,7 +23,8 @@ int64_t file_bytes(const char* name, const FormatOf& formats) {
 /// docs/serving.md, "The card": planned weights of the 35B on one H200, in MB.
 TEST(WeightTally, IsWhatACardHolds) {
   const ModelConfig config = real_config("qwen3.6-35b-a3b");
-  EXPECT_NEAR(static_cast<double>(card_weight_bytes(config, WeightLayout::mixed)), 20827e6, 0.5e6);
+  const int64_t held = card_weight_bytes(config, WeightLayout::mixed_nvfp4_head);
+  EXPECT_NEAR(static_cast<double>(held), 20827e6, 0.5e6);
   EXPECT_NEAR(static_cast<double>(card_weight_bytes(config, WeightLayout::w4a4)), 22446e6, 0.5e6);
 }
 
@@ -68,7 +69,7 @@ TEST(WeightTally, RowsAreByKindAndFormat) {
             kCodes / 2 + kCodes / 16 + 40 * 256 * 3 * 4);
   EXPECT_EQ(bytes_of(WeightKind::router, WeightFormat::plain), 40 * (256 + 1) * 2048 * 2);
   EXPECT_EQ(bytes_of(WeightKind::embedding, WeightFormat::plain), int64_t{248320} * 2048 * 2);
-  EXPECT_EQ(bytes_of(WeightKind::head, WeightFormat::nvfp4), int64_t{248320} * (1024 + 128) + 4);
+  EXPECT_EQ(bytes_of(WeightKind::head, WeightFormat::fp8_channel), int64_t{248320} * (2048 + 4));
   EXPECT_EQ(bytes_of(WeightKind::dense_mlp, WeightFormat::nvfp4), 0);
 }
 

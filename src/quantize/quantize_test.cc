@@ -268,9 +268,10 @@ TEST(Quantize, MixedHasEightBitsWhereItSaysAndOneScalePerFusedGroup) {
       EXPECT_EQ(linear->scheme, fp8) << linear->module;
       EXPECT_EQ(model.weights.load(*linear).value().input_scale.value, 1.0F);
     }
-    for (const LinearSource* linear :
-         {&model.weights.head(), &full.moe.experts[2].down, &delta.moe.shared.gate})
+    for (const LinearSource* linear : {&full.moe.experts[2].down, &delta.moe.shared.gate})
       EXPECT_EQ(linear->scheme, nvfp4) << linear->module;
+    const WeightFormat by_row = modelopt ? WeightFormat::fp8_tensor : WeightFormat::fp8_channel;
+    EXPECT_EQ(model.weights.head().scheme, (QuantScheme{by_row, fp8.activations}));
     for (const LinearSource* linear : {&delta.delta_net.a, &delta.delta_net.b, &full.moe.router})
       EXPECT_EQ(linear->scheme.weights, WeightFormat::plain) << linear->module;
     const auto scale = [&](const LinearSource& linear) {
@@ -287,6 +288,18 @@ TEST(Quantize, MixedHasEightBitsWhereItSaysAndOneScalePerFusedGroup) {
     // The constant input scale is said only where it is written.
     EXPECT_EQ(report.value().warnings.size(), modelopt ? 1U : 0U);
   }
+}
+
+TEST(Quantize, MixedWithAnNvfp4HeadIsMixedButForThat) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  for (const char* name : {"mixed", "mixed-nvfp4-head"})
+    ASSERT_TRUE(run(folder / "in", folder / name, {.recipe = load_recipe(name).value()}).ok());
+  const Opened mixed(folder / "mixed"), four(folder / "mixed-nvfp4-head");
+  EXPECT_EQ(four.weights.head().scheme, (QuantScheme{WeightFormat::nvfp4, ActivationFormat::high}));
+  for (const TensorEntry& entry : four.checkpoint.entries())
+    if (!entry.name.starts_with("lm_head"))
+      EXPECT_NE(mixed.checkpoint.find(entry.name), nullptr) << entry.name;
 }
 
 TEST(Quantize, AnFp8HeadLeavesEveryNvfp4TensorAsItIs) {

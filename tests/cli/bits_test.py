@@ -29,8 +29,9 @@ from load_shapes import dummy_folder  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "bits.json"
 CONFIG = ROOT / "tests" / "golden" / "configs" / "qwen3.6-35b-a3b.json"
-RECIPES = ("mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8", "lab-fp8-embed")
-LAYOUTS = ("mixed", "nvfp4", "w4a4", "bf16")
+RECIPES = ("mixed", "mixed-nvfp4-head", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8",
+           "lab-fp8-embed")
+LAYOUTS = ("mixed", "mixed-nvfp4-head", "nvfp4", "w4a4", "bf16")
 CACHES = {  # ways of keeping caches beside the default
     "state bf16": ["--state-dtype", "bf16"],
     "pages bf16": ["--kv-cache-dtype", "bf16"],

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-RECIPES = ("mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8", "lab-fp8-embed")
+RECIPES = ("mixed", "mixed-nvfp4-head", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8",
+           "lab-fp8-embed")
 KL_MAX = 1e-3
 IDS = {"ids": [[17 + 37 * i % 1500 for i in range(96)], [5, 4, 3, 2]]}
 

@@ -22,8 +22,8 @@ import tokenizers
 PROSE = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks" / "prose.jsonl"
 SEQUENCES, TOKENS = 4, 80
 # A tenth above the figure measured when the recipe was written.
-BARS = {"mixed": 0.0085, "w4a16": 0.0018, "w4a4": 0.0018, "experts-only": 0.0010, "fp8": 0.0078,
-        "w4a4-fp8-head": 0.0020, "lab-fp8-embed": 0.0048}
+BARS = {"mixed": 0.0080, "mixed-nvfp4-head": 0.0085, "w4a16": 0.0018, "w4a4": 0.0018,
+        "experts-only": 0.0010, "fp8": 0.0078, "w4a4-fp8-head": 0.0020, "lab-fp8-embed": 0.0048}
 
 
 

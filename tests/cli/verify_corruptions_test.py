@@ -23,7 +23,8 @@ from rounded_elsewhere import rounded_elsewhere  # noqa: E402
 from running_server import run_program_checks  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RECIPES = ("w4a16", "mixed", "w4a4", "fp8", "experts-only", "w4a4-fp8-head", "lab-fp8-embed")
+RECIPES = ("w4a16", "mixed", "mixed-nvfp4-head", "w4a4", "fp8", "experts-only", "w4a4-fp8-head",
+           "lab-fp8-embed")
 DIALECTS = ("compressed-tensors", "modelopt")
 WAYS = [(recipe, dialect) for recipe in RECIPES for dialect in DIALECTS
         if dialect == DIALECTS[0] or recipe not in RECIPES[-2:]]  # ModelOpt has no FP8 blocks

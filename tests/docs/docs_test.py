@@ -72,7 +72,7 @@ class Checks:
         """Its bound is what `plan` computes, and the picture what the data give."""
         with tempfile.NamedTemporaryFile("w", suffix=".json") as plan:
             subprocess.run([self.nibble, "plan", "qwen3.6-35b-a3b", "--gpu", "h200", "--json",
-                            "--no-speculation"],
+                            "--recipe", "mixed-nvfp4-head", "--no-speculation"],
                            stdout=plan, check=True)
             subprocess.run([ROOT / "bench/throughput_chart.py", "--check", "--bound", plan.name],
                            check=True)

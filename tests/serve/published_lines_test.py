@@ -39,7 +39,8 @@ FP8_HEAD = "fp8-head/Qwen3.6-35B-A3B-NVFP4"  # the branch of that name, as a fol
 # Name -> what Pebble is quantized with, and the published config that a card's dummy declares.
 MODELS = {
     IG1: (["--recipe", "w4a4"], "ig1-qwen3.5-35b-a3b-nvfp4"),
-    NVIDIA: (["--recipe", "mixed", "--format", "modelopt"], "nvidia-qwen3.6-35b-a3b-nvfp4"),
+    NVIDIA: (["--recipe", "mixed-nvfp4-head", "--format", "modelopt"],
+             "nvidia-qwen3.6-35b-a3b-nvfp4"),
     INFERROUTER: (["--recipe", "w4a4"], "inferrouter-qwen3.6-35b-a3b-nvfp4"),
     FP8_HEAD: (["--recipe", "w4a4-fp8-head"], "inferrouter-qwen3.6-35b-a3b-nvfp4-fp8-head"),
 }

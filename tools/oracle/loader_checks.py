@@ -32,20 +32,17 @@ FUSED = {
 }
 DIALECTS = ("compressed-tensors", "modelopt")
 RECIPES = {"mixed": DIALECTS, "w4a16": DIALECTS, "w4a4": DIALECTS, "experts-only": DIALECTS,
-           "fp8": DIALECTS, "mixed-fp8-head": DIALECTS, "mixed-mtp": DIALECTS,
+           "fp8": DIALECTS, "mixed-nvfp4-head": DIALECTS, "mixed-mtp": DIALECTS,
            # Formats chosen under a budget, which differ within and between layers. With the larger
            # one some layers keep their experts, the first among them.
            "allocated-16MB": DIALECTS, "allocated-26MB": DIALECTS,
            "w4a4-fp8-head": DIALECTS[:1], "lab-fp8-embed": DIALECTS[:1]}
-LAYOUTS = ("mixed", "nvfp4", "w4a4", "fp8", "bf16")
+LAYOUTS = ("mixed", "mixed-nvfp4-head", "nvfp4", "w4a4", "fp8", "bf16")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALIBRATION = ["--calib", ROOT / "pebble" / "tasks" / "prose.jsonl", "--calib-samples", "12",
                "--calib-length", "128", "--backend", "cpu"]
-# The recipe `mixed` with the head that --target-bytes may choose, FP8 with a scale for each row, or
-# with the layer that drafts in NVFP4.
+# The recipe `mixed` with the layer that drafts in NVFP4.
 MIXED = ROOT / "recipes" / "mixed.yaml"
-NVFP4_HEAD = "  - match: lm_head\n    weights: nvfp4\n"
-FP8_HEAD = "  - match: lm_head\n    weights: fp8\n    input_scale: 1\n"
 NVFP4_MTP = ("  - match: 're:mtp\\.layers\\.\\d+\\.(self_attn\\.[qkvo]_proj|mlp\\."
              "(experts\\.\\d+\\.|shared_expert\\.)?(gate|up|down)_proj)$'\n    weights: nvfp4\n")
 
@@ -227,14 +224,10 @@ def check_refused(results, engine, folder, words):
 def recipe_words(folder, recipe):
     if recipe.startswith("allocated-"):
         return ["--target-bytes", recipe.removeprefix("allocated-"), *CALIBRATION]
-    edited = {"mixed-fp8-head": lambda text: text.replace(NVFP4_HEAD, FP8_HEAD),
-              "mixed-mtp": lambda text: text + NVFP4_MTP}
-    if recipe not in edited:
+    if recipe != "mixed-mtp":
         return ["--recipe", recipe]
-    text = MIXED.read_text()
-    assert NVFP4_HEAD in text, f"{MIXED}: expected {NVFP4_HEAD!r}"
     file = folder.with_suffix(".yaml")
-    file.write_text(edited[recipe](text))
+    file.write_text(MIXED.read_text() + NVFP4_MTP)
     return ["--recipe", file]
 
 

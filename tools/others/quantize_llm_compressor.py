@@ -14,7 +14,7 @@ from llmcompressor import oneshot
 from llmcompressor.modifiers.gptq import GPTQModifier
 from llmcompressor.modifiers.quantization import QuantizationModifier
 from llmcompressor.utils import load_context
-from transformers import AutoTokenizer, Qwen3_5MoeForConditionalGeneration
+from transformers import AutoProcessor, Qwen3_5MoeForConditionalGeneration
 
 import calibration_rows
 
@@ -37,15 +37,15 @@ def main():
     rows = calibration_rows.read(asked.calib, asked.samples)
     data = datasets.Dataset.from_list(
         [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in rows])
-    tokenizer = AutoTokenizer.from_pretrained(asked.model)
+    processor = AutoProcessor.from_pretrained(asked.model)
     kind = GPTQModifier if asked.algorithm == "gptq" else QuantizationModifier
     begin = time.monotonic()
-    oneshot(model=model, dataset=data, processor=tokenizer,
+    oneshot(model=model, dataset=data, processor=processor,
             recipe=kind(targets="Linear", scheme=asked.scheme, ignore=IGNORE),
             max_seq_length=1024, num_calibration_samples=len(rows))
     print(f"seconds {time.monotonic() - begin:.1f}")
     model.save_pretrained(asked.out, save_compressed=True)
-    tokenizer.save_pretrained(asked.out)
+    processor.save_pretrained(asked.out)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import time
 import modelopt.torch.quantization as mtq
 import torch
 from modelopt.torch.export import export_hf_checkpoint
-from transformers import AutoTokenizer, Qwen3_5MoeForConditionalGeneration
+from transformers import AutoProcessor, Qwen3_5MoeForConditionalGeneration
 
 import calibration_rows
 
@@ -37,7 +37,7 @@ def main():
     model = mtq.quantize(model, getattr(mtq, asked.preset), forward)
     print(f"seconds {time.monotonic() - begin:.1f}")
     export_hf_checkpoint(model, export_dir=asked.out)
-    AutoTokenizer.from_pretrained(asked.model).save_pretrained(asked.out)
+    AutoProcessor.from_pretrained(asked.model).save_pretrained(asked.out)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ Result<std::optional<std::string>> parse_load_format(const Arguments& arguments)
   const std::string name = TRY(arguments.choice(
       "load-format",
       {"auto", "hf", "safetensors", "fastsafetensors", "runai_streamer", "instanttensor", "dummy",
-       "dummy:mixed", "dummy:nvfp4", "dummy:w4a4", "dummy:bf16"}));
+       "dummy:mixed", "dummy:mixed-nvfp4-head", "dummy:nvfp4", "dummy:w4a4", "dummy:bf16"}));
   constexpr std::string_view kDummy = "dummy";
   if (!name.starts_with(kDummy)) return std::optional<std::string>();
   return std::optional(name.size() > kDummy.size() ? name.substr(kDummy.size() + 1) : "");

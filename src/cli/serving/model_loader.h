@@ -105,7 +105,7 @@ inline constexpr Option kLoadFormatOption = {
     "load-format", "NAME", "auto",
     "auto, safetensors and fastsafetensors read the weights; dummy makes random ones, stored as "
     "config.json declares; "
-    "dummy:mixed, dummy:nvfp4, dummy:w4a4, dummy:bf16 in that layout"};
+    "dummy:mixed, dummy:mixed-nvfp4-head, dummy:nvfp4, dummy:w4a4, dummy:bf16 in that layout"};
 inline constexpr Option kDirectIoOption = {
     "direct-io", "", "false", "reads weights past the page cache (O_DIRECT), for a cold fast disk"};
 inline constexpr Option kCardLimitOption = {

@@ -125,7 +125,9 @@ Result<void> QuantConfigParser::group(const ConfigSection& section) {
                                                .expected = "float weights of 4 or 8 bits",
                                                .found = concat(bits, "-bit ", type)});
   const auto declared = TRY(activations(section));
+  const std::string strategy = TRY(weights.text_or("strategy", "tensor"));
   config_.schemes_.push_back({.weight_bits = static_cast<int>(bits),
+                              .scale_of_rows = strategy == "channel",
                               .activations = declared,
                               .where = section.name("weights")});
   for (const auto& target : TRY(names(section, "targets")))
@@ -157,6 +159,7 @@ Result<DeclaredScheme> QuantConfigParser::algorithm(const ConfigSection& section
   for (const auto& entry : kAlgorithms) {
     if (entry.name == name)
       return DeclaredScheme{.weight_bits = entry.weight_bits,
+                            .scale_of_rows = entry.activations == ActivationFormat::fp8_token,
                             .activations = entry.activations,
                             .where = section.name("quant_algo")};
     known += concat(known.empty() ? "" : ", ", entry.name);

@@ -17,7 +17,8 @@
 namespace nibble {
 
 struct DeclaredScheme {
-  int weight_bits = 16;  // 4: NVFP4, 8: FP8
+  int weight_bits = 16;        // 4: NVFP4, 8: FP8
+  bool scale_of_rows = false;  // FP8 with a scale for each row
   ActivationFormat activations = ActivationFormat::high;
   std::string where;  // for messages: "quantization_config.config_groups.group_0"
 };

@@ -52,12 +52,23 @@ Said said_of(int bits, SyntheticFp8 fp8) {
   return {"tensor", fp8 == SyntheticFp8::by_tensor ? "tensor" : "token"};
 }
 
+/// The same for weights that have a scale for each row where others have one.
+Said by_row(Said said) {
+  if (said.weights == "tensor") said.weights = "channel";
+  return said;
+}
+
+/// No linear has eight bits.
+bool is_four(WeightLayout layout) {
+  return layout == WeightLayout::nvfp4 || layout == WeightLayout::w4a4;
+}
+
 /// Patterns as quantize writes them (target_patterns.h).
 std::string pattern(std::string_view tail) {
   return concat(R"(re:(?:model\.|language_model\.)*)", tail, "$");
 }
 
-Json declaration(const std::map<std::string, int>& declared, const SyntheticOptions& options) {
+Json scheme_groups(const std::map<std::string, int>& declared, const SyntheticOptions& options) {
   const std::string experts = pattern(R"(layers\.\d+\.mlp\.experts\.\d+\.(?:gate|up|down)_proj)");
   const std::string mlp = pattern(R"(layers\.\d+\.mlp\.(?:shared_expert\.)?(?:gate|up|down)_proj)");
   const std::string attention = pattern(R"(layers\.\d+\.self_attn\.[qkvo]_proj)");
@@ -65,18 +76,21 @@ Json declaration(const std::map<std::string, int>& declared, const SyntheticOpti
       pattern(R"(layers\.\d+\.linear_attn\.(?:in_proj_qkv|in_proj_z|out_proj))");
   const std::string head = pattern("lm_head");
   const WeightLayout layout = options.layout;
-  const bool four = layout == WeightLayout::nvfp4 || layout == WeightLayout::w4a4;
   const bool folder = options.scope == SyntheticScope::folder;
+  const bool rows_of_head = layout == WeightLayout::mixed;
   const auto plain_inputs = [&](int bits) {
     Said said = said_of(bits, options.fp8);
     if (bits == 4 || !folder) said.inputs = "";
     return said;
   };
   Json groups = Json::Object{};
-  for (const auto& [ending, bits] : declared)  // first: of two groups the first counts
-    groups.set(concat("inputs_", ending), scheme_group({ending, concat("re:.*", ending, "$")}, bits,
-                                                       said_of(bits, options.fp8)));
-  if (four) {
+  for (const auto& [ending, bits] : declared) {  // first: of two groups the first counts
+    const Said said = said_of(bits, options.fp8);
+    groups.set(concat("inputs_", ending),
+               scheme_group({ending, concat("re:.*", ending, "$")}, bits,
+                            rows_of_head && ending == "lm_head" ? by_row(said) : said));
+  }
+  if (is_four(layout)) {
     std::vector<std::string> targets = {experts, mlp, attention};
     if (layout == WeightLayout::nvfp4) targets.push_back(head);
     groups.set("group_0", scheme_group(targets, 4, plain_inputs(4)));
@@ -85,21 +99,29 @@ Json declaration(const std::map<std::string, int>& declared, const SyntheticOpti
     groups.set("group_1", scheme_group({mlp, head, attention, delta}, 8, plain_inputs(8)));
   } else {
     const int bits = layout == WeightLayout::fp8 ? 8 : 4;
-    groups.set("group_0", scheme_group({experts, mlp, head}, bits, plain_inputs(bits)));
+    std::vector<std::string> targets = {experts, mlp};
+    if (!rows_of_head) targets.push_back(head);
+    groups.set("group_0", scheme_group(targets, bits, plain_inputs(bits)));
     groups.set("group_1", scheme_group({attention, delta}, 8, plain_inputs(8)));
+    if (rows_of_head) groups.set("group_2", scheme_group({head}, 8, by_row(plain_inputs(8))));
   }
+  return groups;
+}
+
+Json declaration(const std::map<std::string, int>& declared, const SyntheticOptions& options) {
+  const bool four = is_four(options.layout);
   Json config = Json::Object{};
   config.set("quant_method", "compressed-tensors");
   config.set("format", four ? "nvfp4-pack-quantized" : "mixed-precision");
   config.set("quantization_status", "compressed");
-  config.set("config_groups", std::move(groups));
+  config.set("config_groups", scheme_groups(declared, options));
   Json::Array ignored;  // readers that want an entry for each linear
   for (const char* name :
        {R"(re:.*\.mlp\.gate$)", R"(re:.*\.shared_expert_gate$)", R"(re:.*\.in_proj_[ab]$)",
         R"(re:.*embed_tokens$)", R"(re:.*visual\..*)", "re:^mtp.*"})
     ignored.emplace_back(name);
   if (four) ignored.emplace_back(R"(re:.*\.linear_attn\..*)");
-  if (layout == WeightLayout::w4a4) ignored.emplace_back(R"(re:.*lm_head$)");
+  if (options.layout == WeightLayout::w4a4) ignored.emplace_back(R"(re:.*lm_head$)");
   config.set("ignore", std::move(ignored));
   return config;
 }
@@ -145,7 +167,7 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
     for (const std::string& ending : options.zero)
       if (module.ends_with(ending)) return WeightFormat::plain;
     const WeightFormat format = formats(module);
-    if (format != WeightFormat::fp8_tensor) return format;
+    if (format != WeightFormat::fp8_tensor && format != WeightFormat::fp8_channel) return format;
     if (options.fp8 == SyntheticFp8::by_block) return WeightFormat::fp8_block;
     const bool expert = module.find(".experts.") != std::string_view::npos;
     return folder && expert ? WeightFormat::fp8_channel : format;

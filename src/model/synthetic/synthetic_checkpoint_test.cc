@@ -148,13 +148,14 @@ TEST_P(SyntheticCheckpoint, AFolderHasWhatOtherEnginesWant) {
   EXPECT_EQ(opened.weights.load(tower.patches.weight).value().values.shape(), (Shape{8, 96}));
   const LayerSources& layer = opened.weights.layers()[1];
   const QuantScheme token = {WeightFormat::fp8_tensor, ActivationFormat::fp8_token};
+  const QuantScheme by_row = {WeightFormat::fp8_channel, ActivationFormat::fp8_token};
   if (GetParam() == WeightLayout::mixed) {
     EXPECT_EQ(layer.attention.k.scheme, token);
+    EXPECT_EQ(opened.weights.head().scheme, by_row);
   }
   if (GetParam() == WeightLayout::fp8) {
     EXPECT_EQ(layer.attention.k.scheme, token);
-    EXPECT_EQ(layer.moe.experts[0].up.scheme,
-              (QuantScheme{WeightFormat::fp8_channel, ActivationFormat::fp8_token}));
+    EXPECT_EQ(layer.moe.experts[0].up.scheme, by_row);
     for (const MlpSources& expert : layer.moe.experts)
       for (const LinearSource* part : {&expert.gate, &expert.up, &expert.down})
         EXPECT_TRUE(check_sound(opened.weights.load(*part).value()).ok()) << part->module;
@@ -187,10 +188,13 @@ TEST_F(SyntheticInputs, MoreLayersOfMtpThanOneAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SyntheticCheckpoint,
-                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
-                                         WeightLayout::w4a4, WeightLayout::fp8, WeightLayout::bf16),
+                         testing::Values(WeightLayout::mixed, WeightLayout::mixed_nvfp4_head,
+                                         WeightLayout::nvfp4, WeightLayout::w4a4, WeightLayout::fp8,
+                                         WeightLayout::bf16),
                          [](const auto& test) {
-                           return std::string(weight_layout_name(test.param));
+                           std::string name(weight_layout_name(test.param));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
                          });
 
 }  // namespace

@@ -11,8 +11,25 @@
 namespace nibble {
 namespace {
 
-constexpr std::array kLayouts = {WeightLayout::mixed, WeightLayout::nvfp4, WeightLayout::w4a4,
-                                 WeightLayout::fp8, WeightLayout::bf16};
+constexpr std::array kLayouts = {WeightLayout::mixed, WeightLayout::mixed_nvfp4_head,
+                                 WeightLayout::nvfp4, WeightLayout::w4a4,
+                                 WeightLayout::fp8,   WeightLayout::bf16};
+
+WeightFormat head_format(WeightLayout layout) {
+  switch (layout) {
+    case WeightLayout::mixed:
+      return WeightFormat::fp8_channel;
+    case WeightLayout::mixed_nvfp4_head:
+    case WeightLayout::nvfp4:
+      return WeightFormat::nvfp4;
+    case WeightLayout::fp8:
+      return WeightFormat::fp8_tensor;
+    case WeightLayout::w4a4:
+    case WeightLayout::bf16:
+      return WeightFormat::plain;
+  }
+  return WeightFormat::plain;
+}
 
 bool is_expert_or_mlp(std::string_view module) {
   return module.ends_with("_proj") && module.find(".mlp.") != std::string_view::npos;
@@ -111,6 +128,8 @@ std::string_view weight_layout_name(WeightLayout layout) {
   switch (layout) {
     case WeightLayout::mixed:
       return "mixed";
+    case WeightLayout::mixed_nvfp4_head:
+      return "mixed-nvfp4-head";
     case WeightLayout::nvfp4:
       return "nvfp4";
     case WeightLayout::w4a4:
@@ -126,20 +145,21 @@ std::string_view weight_layout_name(WeightLayout layout) {
 Result<WeightLayout> parse_weight_layout(std::string_view name) {
   for (const WeightLayout layout : kLayouts)
     if (weight_layout_name(layout) == name) return layout;
-  return make_error(
-      ErrorCode::invalid_argument,
-      {.what = "layout of weights", .expected = "mixed, nvfp4, w4a4, fp8 or bf16", .found = name});
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "layout of weights",
+                     .expected = "mixed, mixed-nvfp4-head, nvfp4, w4a4, fp8 or bf16",
+                     .found = name});
 }
 
 FormatOf formats_of(WeightLayout layout) {
   return [layout](std::string_view module) {
     const bool eight = layout == WeightLayout::fp8;
-    const bool mixed = eight || layout == WeightLayout::mixed;
+    const bool mixed =
+        eight || layout == WeightLayout::mixed || layout == WeightLayout::mixed_nvfp4_head;
     if (is_mtp(module)) return WeightFormat::plain;  // as all published files have it
     if (layout == WeightLayout::bf16) return WeightFormat::plain;
-    if (layout == WeightLayout::w4a4 && module == "lm_head") return WeightFormat::plain;
-    if (module == "lm_head" || is_expert_or_mlp(module))
-      return eight ? WeightFormat::fp8_tensor : WeightFormat::nvfp4;
+    if (module == "lm_head") return head_format(layout);
+    if (is_expert_or_mlp(module)) return eight ? WeightFormat::fp8_tensor : WeightFormat::nvfp4;
     if (module.find(".self_attn.") != std::string_view::npos)
       return mixed ? WeightFormat::fp8_tensor : WeightFormat::nvfp4;
     return mixed && is_delta_projection(module) ? WeightFormat::fp8_tensor : WeightFormat::plain;
@@ -152,6 +172,7 @@ Result<FormatOf> declared_formats(const Json& config) {
     const DeclaredScheme* scheme = declared->find(module);
     return scheme == nullptr          ? WeightFormat::plain
            : scheme->weight_bits == 4 ? WeightFormat::nvfp4
+           : scheme->scale_of_rows    ? WeightFormat::fp8_channel
                                       : WeightFormat::fp8_tensor;
   });
 }

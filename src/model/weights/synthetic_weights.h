@@ -17,10 +17,11 @@ namespace nibble {
 
 /// The layout in which the linears are stored.
 enum class WeightLayout : uint8_t {
-  mixed,  // NVFP4 experts, shared expert, dense MLP and head; FP8 projections; the rest BF16
-  nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16
-  w4a4,   // as nvfp4, head BF16: what the published W4A4 files of RedHatAI, ig1, inferRouter hold
-  fp8,    // as mixed, what is NVFP4 there FP8
+  mixed,  // NVFP4 experts, shared expert, dense MLP; FP8 projections and head; the rest BF16
+  mixed_nvfp4_head,  // as mixed, head NVFP4: what the published files of NVIDIA hold
+  nvfp4,             // attention projections NVFP4 too, delta-net projections BF16
+  w4a4,  // as nvfp4, head BF16: what the published W4A4 files of RedHatAI, ig1, inferRouter hold
+  fp8,   // as mixed, what is NVFP4 there FP8, the head with one scale
   bf16,
 };
 std::string_view weight_layout_name(WeightLayout layout);
@@ -30,9 +31,8 @@ Result<WeightLayout> parse_weight_layout(std::string_view name);
 /// Format of a linear by its module name.
 using FormatOf = std::function<WeightFormat(std::string_view module)>;
 FormatOf formats_of(WeightLayout layout);
-/// The formats that the quantization_config of a config.json declares; plain without one. FP8
-/// counts as one scale per tensor, which the declaration alone does not tell. Errors: those of
-/// QuantConfig::parse.
+/// The formats that the quantization_config of a config.json declares; plain without one. FP8 in
+/// blocks counts as one scale per tensor. Errors: those of QuantConfig::parse.
 Result<FormatOf> declared_formats(const Json& config);
 
 /// A linear of these rows and columns as such a checkpoint stores it.

@@ -57,8 +57,31 @@ TEST(SyntheticWeights, W4a4IsWhatPublishedFilesDeclare) {
   }
 }
 
+TEST(SyntheticWeights, DeclaredScalesOfRowsAreHeeded) {
+  const auto format_of_head = [](const char* declared) {
+    const Json config =
+        parse_json(concat(R"({"quantization_config":)", declared, "}"), "t").value();
+    return declared_formats(config).value()("lm_head");
+  };
+  const auto grouped = [&](const char* weights) {
+    return format_of_head(
+        concat(
+            R"({"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["lm_head"],)",
+            R"("weights":{"type":"float","num_bits":)", weights, "}}}}")
+            .c_str());
+  };
+  EXPECT_EQ(grouped(R"(8,"strategy":"channel")"), WeightFormat::fp8_channel);
+  EXPECT_EQ(grouped(R"(8,"strategy":"tensor")"), WeightFormat::fp8_tensor);
+  EXPECT_EQ(grouped(R"(4,"strategy":"tensor_group")"), WeightFormat::nvfp4);
+  EXPECT_EQ(
+      format_of_head(R"({"quant_method":"modelopt","quant_algo":"FP8_PER_CHANNEL_PER_TOKEN"})"),
+      WeightFormat::fp8_channel);
+  EXPECT_EQ(format_of_head(R"({"quant_method":"modelopt","quant_algo":"FP8"})"),
+            WeightFormat::fp8_tensor);
+}
+
 TEST(SyntheticWeights, LayoutsHaveNames) {
-  for (const char* name : {"mixed", "nvfp4", "w4a4", "fp8", "bf16"})
+  for (const char* name : {"mixed", "mixed-nvfp4-head", "nvfp4", "w4a4", "fp8", "bf16"})
     EXPECT_EQ(weight_layout_name(parse_weight_layout(name).value()), name);
   for (const char* name : {"", "W4A4", "int4", "w4a4 "}) {
     const auto refused = parse_weight_layout(name);

@@ -40,7 +40,7 @@ TEST(ExpectedSpeed, WorkOfAPromptToken) {
 }
 
 TEST(ExpectedSpeed, AgreesWithThePassThatWasMeasured) {
-  const Model model(WeightLayout::mixed);
+  const Model model(WeightLayout::mixed_nvfp4_head);
   const PromptWork work = prompt_work(model.config, model.weights, 8192);
   const double seconds = prompt_seconds(work, {790e12, 790e12, 790e12}, kWarpgroupShares, 4.3e12);
   EXPECT_NEAR(1 / seconds / 61479, 1.0, 0.05);

@@ -12,8 +12,8 @@ namespace {
 
 struct Rows {
   ModelConfig config = real_config("qwen3.6-35b-a3b");
-  std::vector<WeightRow> weights =
-      tally_in_file(synthetic_weights(config, formats_of(WeightLayout::mixed)), usual_file_bytes());
+  std::vector<WeightRow> weights = tally_in_file(
+      synthetic_weights(config, formats_of(WeightLayout::mixed_nvfp4_head)), usual_file_bytes());
   StepBytes of(int64_t streams, int64_t context) const {
     return step_bytes(config, weights,
                       {.streams = streams,

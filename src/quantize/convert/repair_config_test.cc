@@ -47,7 +47,7 @@ TEST(RepairConfig, VerifyNamesTheFaultAndRepairCuresItWithoutTouchingWeights) {
   EXPECT_NE(found.find("config.json: the targets of quantization_config miss"), std::string::npos);
   EXPECT_NE(found.find("--repair"), std::string::npos) << found;
   const test::Opened loads(folder / "old");  // here it binds as before
-  EXPECT_EQ(loads.weights.head().scheme.weights, WeightFormat::nvfp4);
+  EXPECT_EQ(loads.weights.head().scheme.weights, WeightFormat::fp8_channel);
 
   const auto report = repair_config(Checkpoint::open(folder / "old").value(), folder / "repaired");
   ASSERT_TRUE(report.ok()) << report.error().message;

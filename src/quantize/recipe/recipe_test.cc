@@ -19,8 +19,9 @@ TEST(Recipe, BuiltinOnesRead) {
     EXPECT_FALSE(recipe.value().about.empty());
     names.push_back(builtin.name);
   }
-  EXPECT_EQ(names, (std::vector<std::string_view>{"experts-only", "fp8", "lab-fp8-embed", "mixed",
-                                                  "w4a16", "w4a4-fp8-head", "w4a4"}));
+  EXPECT_EQ(names, (std::vector<std::string_view>{"experts-only", "fp8", "lab-fp8-embed",
+                                                  "mixed-nvfp4-head", "mixed", "w4a16",
+                                                  "w4a4-fp8-head", "w4a4"}));
 }
 
 /// The weight format that a recipe gives to a module, as one letter.
@@ -45,24 +46,24 @@ TEST(Recipe, BuiltinOnesTakeWhatTheySay) {
     const char* letters;  // in the order of kNames
   };
   constexpr Row kRows[] = {
-      {"model.language_model.layers.3.mlp.experts.17.gate_proj", "4444484"},
-      {"model.layers.3.mlp.up_proj", "4444-84"},
-      {"model.language_model.layers.3.mlp.shared_expert.down_proj", "4444-84"},
-      {"model.layers.0.self_attn.q_proj", "8444-84"},
-      {"model.layers.0.self_attn.o_proj", "8444-84"},
-      {"model.layers.0.linear_attn.in_proj_qkv", "8----8-"},
-      {"model.layers.0.linear_attn.in_proj_z", "8----8-"},
-      {"model.layers.0.linear_attn.out_proj", "8----8-"},
-      {"lm_head", "4--b--b"},
-      {"model.layers.0.linear_attn.in_proj_a", "-------"},
-      {"model.layers.0.linear_attn.in_proj_b", "-------"},
-      {"model.layers.0.linear_attn.conv1d", "-------"},
-      {"model.layers.0.mlp.gate", "-------"},
-      {"model.layers.0.mlp.shared_expert_gate", "-------"},
-      {"model.embed_tokens", "------b"},
+      {"model.language_model.layers.3.mlp.experts.17.gate_proj", "44444844"},
+      {"model.layers.3.mlp.up_proj", "4444-844"},
+      {"model.language_model.layers.3.mlp.shared_expert.down_proj", "4444-844"},
+      {"model.layers.0.self_attn.q_proj", "8444-848"},
+      {"model.layers.0.self_attn.o_proj", "8444-848"},
+      {"model.layers.0.linear_attn.in_proj_qkv", "8----8-8"},
+      {"model.layers.0.linear_attn.in_proj_z", "8----8-8"},
+      {"model.layers.0.linear_attn.out_proj", "8----8-8"},
+      {"lm_head", "8--b--b4"},
+      {"model.layers.0.linear_attn.in_proj_a", "--------"},
+      {"model.layers.0.linear_attn.in_proj_b", "--------"},
+      {"model.layers.0.linear_attn.conv1d", "--------"},
+      {"model.layers.0.mlp.gate", "--------"},
+      {"model.layers.0.mlp.shared_expert_gate", "--------"},
+      {"model.embed_tokens", "------b-"},
   };
-  const char* kNames[] = {"mixed",        "w4a16", "w4a4",         "w4a4-fp8-head",
-                          "experts-only", "fp8",   "lab-fp8-embed"};
+  const char* kNames[] = {"mixed",        "w4a16", "w4a4",          "w4a4-fp8-head",
+                          "experts-only", "fp8",   "lab-fp8-embed", "mixed-nvfp4-head"};
   EXPECT_EQ(kDefaultRecipe, kNames[0]);
   for (size_t i = 0; i < std::size(kNames); ++i) {
     const Recipe recipe = load_recipe(kNames[i]).value();
@@ -180,9 +181,9 @@ TEST(Recipe, LoadedByNameOrFile) {
   const auto unknown = load_recipe("w4a17");
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().message,
-            "recipe \"w4a17\": expected one of experts-only, fp8, lab-fp8-embed, mixed, w4a16, "
-            "w4a4-fp8-head, w4a4, or "
-            "a YAML file, found neither");
+            "recipe \"w4a17\": expected one of experts-only, fp8, lab-fp8-embed, mixed-nvfp4-head, "
+            "mixed, "
+            "w4a16, w4a4-fp8-head, w4a4, or a YAML file, found neither");
   write_file_atomically(folder / "mine.yaml",
                         concat(kHead, "rules:\n  - match: x\n    weights: nvfp4\n"))
       .value();

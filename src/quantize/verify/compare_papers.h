@@ -18,8 +18,9 @@ struct PaperComparison {
 };
 
 /// JSON is compared as values. What saving with another library changes without changing the model
-/// is no difference: quantization_config, dtype, the version of transformers; README.md and other
-/// Markdown. Errors: io, unsupported as companion_files().
+/// is no difference: quantization_config, dtype, the version of transformers and the names it gives
+/// to types, processor_config.json for two files; README.md and other Markdown. Errors: io,
+/// unsupported as companion_files().
 Result<PaperComparison> compare_papers(const Checkpoint& checkpoint, const Checkpoint& source);
 
 }  // namespace nibble

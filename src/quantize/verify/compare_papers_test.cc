@@ -42,6 +42,16 @@ constexpr Row kRows[] = {
      "error a.json: m[0]: expected \"x y\" as in the source, found [\"x\",\"z\"]\n"},
     {"a.json", R"({"m":["x y"]})", R"({"m":[["x","y","z"]]})",
      "error a.json: m[0]: expected \"x y\" as in the source, found [\"x\",\"y\",\"z\"]\n"},
+    {"a.json", R"({"x_type":"AFast","y":{"z_type":"b"},"n":"AFast"})",
+     R"({"x_type":"A","y":{"z_type":"b_vision"},"n":"A"})",
+     "error a.json: n: expected \"AFast\" as in the source, found \"A\"\n"},
+    {"a.json", R"({"a_type":"b"})", R"({"a_type":"bc"})",
+     "error a.json: a_type: expected \"b\" as in the source, found \"bc\"\n"},
+    {"a.json", R"({"end_of_word_suffix":null,"continuing_subword_prefix":"","a":null})",
+     R"({"end_of_word_suffix":"","continuing_subword_prefix":null,"a":""})",
+     "error a.json: a: expected null as in the source, found \"\"\n"},
+    {"a.json", R"({"end_of_word_suffix":null})", R"({"end_of_word_suffix":"x"})",
+     "error a.json: end_of_word_suffix: expected null as in the source, found \"x\"\n"},
     {"a.json", "[1", "[2", "error \"a.json\": expected the source's 2 bytes, found 2 others\n"},
     {"a.txt", "one", "another", "error \"a.txt\": expected the source's 3 bytes, found 7 others\n"},
     {"a.txt", "one", nullptr, "error \"a.txt\": is missing; the source has it\n"},
@@ -78,6 +88,30 @@ TEST(ComparePapers, SaysEachDifferenceOnceAndWhere) {
     put(folder / "in" / row.file, nullptr);
     put(folder / "out" / row.file, nullptr);
   }
+}
+
+TEST(ComparePapers, FindsAProcessorWhereItMoved) {
+  const Folder folder;
+  test::write_model(folder / "in", test::Layout::dense);
+  std::filesystem::copy(folder / "in", folder / "out");
+  put(folder / "in" / "preprocessor_config.json", R"({"patch_size":16})");
+  const auto found = [&](const char* now) {
+    put(folder / "out" / "processor_config.json", now);
+    const Checkpoint out = Checkpoint::open(folder / "out").value();
+    return compare_papers(out, Checkpoint::open(folder / "in").value()).value();
+  };
+  const std::string missing = "error \"preprocessor_config.json\": is missing; the source has it\n";
+  const std::string added =
+      "warning \"processor_config.json\": was added; the source has no such file\n";
+  EXPECT_EQ(listing(found(R"({"image_processor":{"patch_size":16}})")), added);
+  EXPECT_EQ(found(R"({"image_processor":{"patch_size":16}})").files, 2);
+  EXPECT_EQ(listing(found(R"({"image_processor":{"patch_size":14}})")),
+            "error processor_config.json: image_processor.patch_size: expected 16 as in the "
+            "source, found 14\n" +
+                added);
+  EXPECT_EQ(listing(found(R"({"video_processor":{"patch_size":16}})")), missing + added);
+  EXPECT_EQ(listing(found("{")), missing + added);
+  EXPECT_EQ(listing(found(nullptr)), missing);
 }
 
 TEST(ComparePapers, ConfigsMayDifferInWhatChangesNoResult) {
