@@ -85,7 +85,7 @@ TEST(BlockBytes, WorkStoppedInsideATensorGoesOnToTheSameBytes) {
   }
 }
 
-/// What a run that goes on takes over from the journal.
+/// A run that goes on takes these facts over from the journal.
 TEST(LinearOutcome, IsReadAsItWasWritten) {
   const LinearOutcome outcome{.statistics = {.weight_squares = 1.5,
                                              .error_squares = 2.5,

@@ -90,7 +90,7 @@ TEST(VerifyHashes, EveryChangeIsToldByName) {
   expect_golden_text("verify/hashes.txt", all);
 }
 
-/// What the report of the run says of hashes decides when there are none.
+/// When there are none, the report of the run decides.
 TEST(VerifyHashes, MissingOnesAreAFaultOnlyIfTheReportNamesThem) {
   struct Row {
     const char* report;
