@@ -70,7 +70,9 @@ TEST(JinjaTemplate, SnippetsEqualJinja2) {
       EXPECT_EQ(message, expected) << source;
     } else {
       EXPECT_EQ(message, concat(expected, " (t, line ", line_of(message), ")")) << source;
-      const auto later = ChatTemplate::compile(concat("\n\n", source), "t", options);
+      const bool expression = source.starts_with("{{ ");
+      const auto later = ChatTemplate::compile(
+          expression ? concat("{{\n\n", source.substr(3)) : concat("\n\n", source), "t", options);
       EXPECT_EQ(later.value().render(input).error().message,
                 concat(expected, " (t, line ", line_of(message) + 2, ")"))
           << source;
