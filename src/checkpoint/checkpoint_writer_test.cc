@@ -208,6 +208,34 @@ TEST(ShardLayout, NumbersBeyondFiveDigitsAreWrittenOut) {
   EXPECT_EQ(layout.shards[99999].file, "model-100000-of-100000.safetensors");
 }
 
+TEST(ShardLayout, FilesOfTheirOwnComeAfterTheShards) {
+  const auto files_of = [](const std::vector<const char*>& own, int64_t shard_bytes_max) {
+    std::vector<TensorPlan> plan;
+    for (const char* file : own)
+      plan.push_back(
+          {.name = concat("t", plan.size()), .dtype = DType::u8, .shape = {4}, .file = file});
+    std::string text;
+    for (const ShardLayout& shard : lay_out_shards(plan, shard_bytes_max).shards)
+      text += concat(shard.file, ":", shard.tensors.size(), " ");
+    return text;
+  };
+  EXPECT_EQ(files_of({}, 9), "");
+  EXPECT_EQ(files_of({"", "", ""}, 12), "model.safetensors:3 ");
+  EXPECT_EQ(files_of({"", "", ""}, 11),
+            "model-00001-of-00002.safetensors:2 model-00002-of-00002.safetensors:1 ");
+  EXPECT_EQ(files_of({"b", "a", "b"}, 9), "b.safetensors:2 a.safetensors:1 ");
+  EXPECT_EQ(files_of({"b", "", "b"}, 9), "model-00001-of-00001.safetensors:1 b.safetensors:2 ");
+}
+
+TEST(CheckpointWriter, ListsItsFilesOnceAndSorted) {
+  const TemporaryFolder root;
+  auto writer = CheckpointWriter::create(root / "out", kPlan).value();
+  for (const char* name : {"z.json", "b.json", "a.json", "b.json"})
+    writer.add_file(name, "{}").value();
+  const std::vector<fs::path> expected = {"a.json", "b.json", "model.safetensors", "z.json"};
+  EXPECT_EQ(writer.files(), expected);
+}
+
 TEST(CheckpointWriter, AFullDiskIsFoundBeforeTheWork) {
   const TemporaryFolder root;
   const std::vector<TensorPlan> big = {{"big", DType::u8, Shape{1 << 20}}};
