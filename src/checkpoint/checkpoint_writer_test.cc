@@ -227,6 +227,17 @@ TEST(ShardLayout, FilesOfTheirOwnComeAfterTheShards) {
   EXPECT_EQ(files_of({"b", "", "b"}, 9), "model-00001-of-00001.safetensors:1 b.safetensors:2 ");
 }
 
+TEST(ShardLayout, TheIndexHasTensorsOfLinkedFiles) {
+  const std::vector<TensorPlan> plan = {{"b", DType::u8, Shape{4}}, {"a", DType::u8, Shape{2}}};
+  const LinkedFile linked{.path = "/source/model_mtp.safetensors", .tensors = {"c"}, .bytes = 10};
+  const Json index =
+      parse_json(index_text(plan, lay_out_shards(plan, 4), {&linked, 1}), "index").value();
+  EXPECT_EQ(
+      index.dump(),
+      R"({"metadata":{"total_size":16.0},"weight_map":{"a":"model-00002-of-00002.safetensors",)"
+      R"("b":"model-00001-of-00002.safetensors","c":"model_mtp.safetensors"}})");
+}
+
 TEST(CheckpointWriter, ListsItsFilesOnceAndSorted) {
   const TemporaryFolder root;
   auto writer = CheckpointWriter::create(root / "out", kPlan).value();
@@ -287,8 +298,10 @@ void write_half(const fs::path& folder) {
     const auto& tensor = *std::ranges::find(kPlan, name, &TensorPlan::name);
     ASSERT_TRUE(append_text(writer, name, pattern(tensor)).ok());
   }
-  ASSERT_TRUE(writer.note_finished("unit packed", Json(7)).ok());
-  ASSERT_TRUE(writer.note_finished("unit norm", Json("facts")).ok());
+  for (const auto& [unit, facts] : {std::pair("unit packed", Json(7)), {"unit norm", "facts"}}) {
+    ASSERT_TRUE(writer.note_finished(unit, facts).ok());
+    EXPECT_NE(read_test_file(folder / kJournalFile).find(unit), std::string::npos);
+  }
   ASSERT_TRUE(writer.add_file("report.json", "old").ok());
   ASSERT_TRUE(writer.suspend().value());
 }

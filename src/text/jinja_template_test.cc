@@ -98,6 +98,13 @@ TEST(JinjaTemplate, ErrorsNameTheConstructAndTheLine) {
   EXPECT_EQ(ChatTemplate::compile("{{", "t").error().code, ErrorCode::corrupt);
 }
 
+TEST(JinjaTemplate, SeparatorsOfJsonAreTwoTexts) {
+  for (const char* separators : {"[',']", "[1, ':']", "[',', 1]", "'abc'"})
+    EXPECT_EQ(error_of(concat("{{ [1]|tojson(separators=", separators, ") }}")),
+              "tojson separators must be two strings (t, line 1)");
+  EXPECT_EQ(text_of("{{ {'a': [1, 2]}|tojson(separators=[';', '=']) }}"), R"({"a"=[1;2]})");
+}
+
 TEST(JinjaTemplate, RuntimeErrorsNameTheLine) {
   EXPECT_EQ(error_of("a\n{{ 1 + 1 }}\n{{ missing.x }}"), "'missing' is undefined (t, line 3)");
   EXPECT_EQ(error_of("{% macro m(a) %}\n{{ a + 1 }}{% endmacro %}\n\n{{ m('x') }}"),
