@@ -1,9 +1,6 @@
 # What `cmake --install BUILD --prefix DIR` writes: the program, the shared libraries that are not part
 # of glibc, manual page, completions, recipes, licences. The folder may be moved. Packages of it:
 # Packages.cmake. Included by src/cli, whose program it installs.
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  target_link_options(nibble PRIVATE -static-libstdc++ -static-libgcc)
-endif()
 set_target_properties(nibble PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/nibble")
 target_link_options(nibble PRIVATE -Wl,--disable-new-dtags)  # RPATH also serves libraries' own needs
 set(nibble_system_libraries "^lib(c|m|dl|rt|pthread|resolv|util)\\.so" "^ld-linux")  # glibc
@@ -24,12 +21,10 @@ install(FILES ${nibble_recipes} DESTINATION share/nibble/recipes)
 
 # A file of each library whose code is compiled in. The Debian package that it belongs to has the
 # licence; see install_notice.cmake.
-execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a
-                OUTPUT_VARIABLE nibble_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
 find_path(NIBBLE_RAPIDJSON rapidjson/rapidjson.h REQUIRED)
 find_path(NIBBLE_BOOST boost/version.hpp REQUIRED)
 set(nibble_compiled_in ${NIBBLE_TOMLPLUSPLUS}/toml++/toml.h ${NIBBLE_RAPIDJSON}/rapidjson/rapidjson.h
-    ${NIBBLE_BOOST}/boost/version.hpp ${nibble_libstdcxx})
+    ${NIBBLE_BOOST}/boost/version.hpp)
 install(CODE "
   set(program \"$<TARGET_FILE:nibble>\")
   set(emulator \"${CMAKE_CROSSCOMPILING_EMULATOR}\")

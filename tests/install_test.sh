@@ -43,6 +43,11 @@ newest=$($objdump -T "$folder/bin/nibble" "$folder"/lib/nibble/*.so* 2>/dev/null
 echo "newest glibc symbol: $newest"
 [ "$(printf '%s\nGLIBC_2.36\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.36 ]
 
+# An exception of a carried library passes through its frames and the program's: it ends the program
+# if a second unwinder is linked into that.
+$objdump -T "$folder/bin/nibble" | grep 'UND.* _Unwind_Resume$' >/dev/null ||
+  { echo "the program has its own unwinder beside the carried libgcc_s.so.1"; exit 1; }
+
 if [ -n "$sysroot" ]; then
   for library in "$sysroot"/lib/aarch64-linux-gnu/lib{c,m,dl,rt,pthread,resolv,util}.so.* \
       "$sysroot"/lib/ld-linux-aarch64.so.1; do

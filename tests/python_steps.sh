@@ -83,6 +83,7 @@ beside "what bash completes" "$python" tests/cli/completion_test.py --nibble "$n
 beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
+beside "draws of --mutate" "$python" tests/mutation/drawing_test.py
 beside "mutants have a tree of sources" "$python" tests/mutation/workshop_test.py
 beside "the simulation counts what it counted" tests/engine_counts_test.py \
   build/test/src/engine/nibble_engine_simulation

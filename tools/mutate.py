@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How many small mistakes in product code do the tests see? `./test --mutate [MODULE...]` runs it.
 
-tools/mutate.py MODULE... [--seed N] [--count N]   a draw of mutants of each module
+tools/mutate.py MODULE... [--seed N,...] [--count N]   a draw of mutants of each module
 tools/mutate.py planted-bugs [BUG...]              the mistakes of src/base/planted_bug.h
 tools/mutate.py --planted BUILD                    those of tests/mutation/planted.txt, quickly
 """
@@ -18,6 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "mutation"))
 import changes  # noqa: E402
 import drawing  # noqa: E402
 import trial  # noqa: E402
+import turns  # noqa: E402
 from drawing import KEYS, WORK, Judges  # noqa: E402
 from programs import ROOT, target_of  # noqa: E402
 from workshop import DoesNotBuild, Workshop, configure, copy_sources  # noqa: E402
@@ -40,24 +41,25 @@ def draw_modules(modules, arguments, confine):
     begin = time.monotonic()
     deadline = begin + 60 * arguments.minutes
     judges = Judges.own if arguments.own_tests else Judges.all
-    draws = drawing.prepare([drawing.Draw(module, shop, confine, judges) for module in modules],
-                            arguments.seed, arguments.jobs)
-    total = changes.Score()
+    wanted = [drawing.Draw(module, shop, confine, seed, judges)
+              for seed in arguments.seed for module in modules]
+    draws = drawing.prepare(wanted, arguments.jobs)
     try:
-        drawing.run(draws, arguments.count, arguments.jobs, deadline)
+        turns.run(draws, arguments.count, arguments.jobs, WORK, deadline)
     finally:
-        for draw in draws:
-            total.add(drawing.report(draw, arguments.seed, arguments.count,
-                                     time.monotonic() - begin))
-    print(f"{total.killed} of {total.killed + total.survived} killed, {total.percent:.1f} %, "
-          f"{total.marked} marked equivalent")
-    return 0 if len(draws) == len(modules) else 1
+        for seed in arguments.seed:
+            total = changes.Score()
+            for draw in draws:
+                if draw.seed == seed:
+                    total.add(drawing.report(draw, arguments.count, time.monotonic() - begin))
+            print(f"seed {seed}: {total.text()}", flush=True)
+    return 0 if len(draws) == len(wanted) else 1
 
 
 def planted_bugs(names, confine, jobs):
     """Every bug of src/base/planted_bug.h must be seen by a suite or by the simulation."""
     shop = make_tree()
-    draw, = drawing.prepare([drawing.Draw("engine", shop, confine, Judges.own)], SEED, jobs)
+    draw, = drawing.prepare([drawing.Draw("engine", shop, confine, judges=Judges.own)], jobs)
     header = (ROOT / "src/base/planted_bug.h").read_text()
     bugs = [bug for bug in re.findall(r"^  (kBug\w+) = ([1-9]\d*)", header, re.M)
             if not names or bug[0] in names]
@@ -123,10 +125,14 @@ def planted_changes(build):
     return 1 if any(problems) else 0
 
 
+def seeds_of(words):
+    return [int(word) for word in words.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", metavar="MODULE")
-    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--seed", type=seeds_of, default=[SEED], help="one, or some as 7,8")
     parser.add_argument("--count", type=int, default=COUNT, help="mutants that count, a module")
     parser.add_argument("--jobs", type=int, default=2, help="builds and mutants at once")
     parser.add_argument("--minutes", type=float, default=1e6,

@@ -102,8 +102,8 @@ TEST(Checkpoint, IsKnownFromHeadersAlone) {
 
 TEST(CheckpointIndex, WeightFilesAreFoundByTheirNames) {
   using Names = std::vector<std::string>;
-  EXPECT_EQ(weight_files_of({"b.safetensors", "a.safetensors", "x.bin", ".c.safetensors",
-                             "d/e.safetensors"}),
+  EXPECT_EQ(weight_files_of(
+                {"b.safetensors", "a.safetensors", "x.bin", ".c.safetensors", "d/e.safetensors"}),
             (Names{"a.safetensors", "b.safetensors"}));
   EXPECT_EQ(weight_files_of({"b.safetensors", "model.safetensors"}), Names{"model.safetensors"});
   EXPECT_EQ(weight_files_of({"config.json"}), Names{});

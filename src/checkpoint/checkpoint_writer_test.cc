@@ -208,6 +208,45 @@ TEST(ShardLayout, NumbersBeyondFiveDigitsAreWrittenOut) {
   EXPECT_EQ(layout.shards[99999].file, "model-100000-of-100000.safetensors");
 }
 
+TEST(ShardLayout, FilesOfTheirOwnComeAfterTheShards) {
+  const auto files_of = [](const std::vector<const char*>& own, int64_t shard_bytes_max) {
+    std::vector<TensorPlan> plan;
+    for (const char* file : own)
+      plan.push_back(
+          {.name = concat("t", plan.size()), .dtype = DType::u8, .shape = {4}, .file = file});
+    std::string text;
+    for (const ShardLayout& shard : lay_out_shards(plan, shard_bytes_max).shards)
+      text += concat(shard.file, ":", shard.tensors.size(), " ");
+    return text;
+  };
+  EXPECT_EQ(files_of({}, 9), "");
+  EXPECT_EQ(files_of({"", "", ""}, 12), "model.safetensors:3 ");
+  EXPECT_EQ(files_of({"", "", ""}, 11),
+            "model-00001-of-00002.safetensors:2 model-00002-of-00002.safetensors:1 ");
+  EXPECT_EQ(files_of({"b", "a", "b"}, 9), "b.safetensors:2 a.safetensors:1 ");
+  EXPECT_EQ(files_of({"b", "", "b"}, 9), "model-00001-of-00001.safetensors:1 b.safetensors:2 ");
+}
+
+TEST(ShardLayout, TheIndexHasTensorsOfLinkedFiles) {
+  const std::vector<TensorPlan> plan = {{"b", DType::u8, Shape{4}}, {"a", DType::u8, Shape{2}}};
+  const LinkedFile linked{.path = "/source/model_mtp.safetensors", .tensors = {"c"}, .bytes = 10};
+  const Json index =
+      parse_json(index_text(plan, lay_out_shards(plan, 4), {&linked, 1}), "index").value();
+  EXPECT_EQ(
+      index.dump(),
+      R"({"metadata":{"total_size":16.0},"weight_map":{"a":"model-00002-of-00002.safetensors",)"
+      R"("b":"model-00001-of-00002.safetensors","c":"model_mtp.safetensors"}})");
+}
+
+TEST(CheckpointWriter, ListsItsFilesOnceAndSorted) {
+  const TemporaryFolder root;
+  auto writer = CheckpointWriter::create(root / "out", kPlan).value();
+  for (const char* name : {"z.json", "b.json", "a.json", "b.json"})
+    writer.add_file(name, "{}").value();
+  const std::vector<fs::path> expected = {"a.json", "b.json", "model.safetensors", "z.json"};
+  EXPECT_EQ(writer.files(), expected);
+}
+
 TEST(CheckpointWriter, AFullDiskIsFoundBeforeTheWork) {
   const TemporaryFolder root;
   const std::vector<TensorPlan> big = {{"big", DType::u8, Shape{1 << 20}}};
@@ -259,8 +298,10 @@ void write_half(const fs::path& folder) {
     const auto& tensor = *std::ranges::find(kPlan, name, &TensorPlan::name);
     ASSERT_TRUE(append_text(writer, name, pattern(tensor)).ok());
   }
-  ASSERT_TRUE(writer.note_finished("unit packed", Json(7)).ok());
-  ASSERT_TRUE(writer.note_finished("unit norm", Json("facts")).ok());
+  for (const auto& [unit, facts] : {std::pair("unit packed", Json(7)), {"unit norm", "facts"}}) {
+    ASSERT_TRUE(writer.note_finished(unit, facts).ok());
+    EXPECT_NE(read_test_file(folder / kJournalFile).find(unit), std::string::npos);
+  }
   ASSERT_TRUE(writer.add_file("report.json", "old").ok());
   ASSERT_TRUE(writer.suspend().value());
 }

@@ -46,6 +46,28 @@ TEST(DirectFile, ReadsWhatIsThereAtAnyOffset) {
   }
 }
 
+int64_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST(DirectFile, AMovedOneReadsItsFileAndIsClosedOnce) {
+  const std::filesystem::path model = NIBBLE_SOURCE_DIR "/pebble/model";
+  const int64_t before = open_descriptors();
+  {
+    Result<DirectFile> first = DirectFile::open(model / "config.json");
+    Result<DirectFile> second = DirectFile::open(model / "tokenizer.json");
+    if (!first.ok() || !second.ok()) GTEST_SKIP() << "no direct reads here";
+    DirectFile file = std::move(first.value());
+    file = std::move(second.value());
+    std::vector<std::byte> out(200);
+    file.read_at(out, 0).value();
+    const std::string text = read_text_file(model / "tokenizer.json", uint64_t{1} << 30).value();
+    EXPECT_TRUE(std::ranges::equal(out, std::as_bytes(std::span(text).first(out.size()))));
+    EXPECT_EQ(open_descriptors(), before + 2);
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
 TEST(DirectFile, AShortFileIsAnError) {
   const TemporaryFolder folder;
   write_bytes(folder / "data", random_bytes(10000));

@@ -162,6 +162,25 @@ TEST(EngineAhead, OthersMayWait) {
   EXPECT_EQ(fixture.core->counters().rows_in_vain, 0);
 }
 
+TEST(EngineAhead, PredictionsLeaveOutWhoEndedUnderWay) {
+  EngineSettings settings = CoreFixture::small();
+  settings.clock_ms = [] { return 0.0; };  // so that no pass teaches what passes cost
+  CoreFixture fixture(settings, kAhead);
+  CoreFixture alone(settings, kAhead);
+  fixture.core->submit(greedy(1, {1, 2, 3}, 40));
+  fixture.core->submit(greedy(2, {3, 4}, 10));
+  alone.core->submit(greedy(1, {1, 2, 3}, 40));
+  for (int i = 0; i < 20; ++i) {
+    fixture.take(fixture.core->step());
+    alone.take(alone.core->step());
+    const bool both = !fixture.outcomes[2].finished;
+    const double more_ms = fixture.core->first_token_ms(64) - alone.core->first_token_ms(64);
+    EXPECT_EQ(more_ms > 0.0, both) << i;
+  }
+  EXPECT_TRUE(fixture.outcomes[2].finished);
+  EXPECT_GT(fixture.core->counters().passes_ahead, 15);
+}
+
 /// A prompt that comes while passes overlap is computed in the step after the next.
 TEST(EngineAhead, ANewcomerIsNotKeptWaiting) {
   CoreFixture fixture(CoreFixture::small(), kAhead);

@@ -105,6 +105,15 @@ TEST(EngineCore, RefusesWhatCanNeverRun) {
   EXPECT_EQ(cramped.core->admissible(greedy(1, {1}, 129)).error().code, ErrorCode::no_memory);
 }
 
+TEST(EngineCoreDeathTest, AStepFindsAPageOfNoLiveSequence) {
+  CoreFixture fixture;
+  fixture.core->submit(greedy(1, {1, 2, 3}, 9));
+  fixture.take(fixture.core->step());
+  Sequence stray;
+  ASSERT_EQ(fixture.core->memory().grow(stray, 1, 0.0), Attempt::done);
+  EXPECT_DEATH(fixture.core->step(), "has 0 owners and 1 references");
+}
+
 TEST(EngineCore, NotANumberEndsThatSequenceOnly) {
   constexpr uint64_t kNanEvery = 100;
   CoreFixture fixture(CoreFixture::small(), kNanEvery);

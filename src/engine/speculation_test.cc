@@ -46,6 +46,13 @@ TEST(NgramDrafter, MatchesMayOverlapTheEnd) {
   EXPECT_EQ(proposed(saying({5, 5}, {}), 4), Tokens{});
 }
 
+TEST(NgramDrafter, ATokenBeforeWhatIsSearchedIsNoMatch) {
+  const Sequence s = saying({1, 7, 8, 9, 5, 6}, {1});
+  EXPECT_EQ(proposed(s, 3, {.match_min = 1, .look_back_max = 7}), (Tokens{7, 8, 9}));
+  EXPECT_EQ(proposed(s, 3, {.match_min = 1, .look_back_max = 6}), Tokens{});
+  EXPECT_EQ(proposed(saying({7, 8, 9}, {1}), 3, {.match_min = 1}), Tokens{});
+}
+
 /// Proposes what a table says comes at each place, and counts what it was asked.
 class TableDrafter final : public Drafter {
  public:

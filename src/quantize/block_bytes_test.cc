@@ -85,6 +85,23 @@ TEST(BlockBytes, WorkStoppedInsideATensorGoesOnToTheSameBytes) {
   }
 }
 
+/// A run that goes on takes these facts over from the journal.
+TEST(LinearOutcome, IsReadAsItWasWritten) {
+  const LinearOutcome outcome{.statistics = {.weight_squares = 1.5,
+                                             .error_squares = 2.5,
+                                             .amax_error_squares = 3.5,
+                                             .zero_blocks = 4,
+                                             .flushed_blocks = 5},
+                              .fallback = "no data"};
+  const std::string text = outcome.json().dump();
+  EXPECT_EQ(text, R"([1.5,2.5,3.5,4,5,"no data"])");
+  EXPECT_EQ(LinearOutcome::parse(parse_json(text, "test").value()).value().json().dump(), text);
+  for (const char* wrong :
+       {"{}", R"([1,2,3,4,5])", R"([1,2,3,4,5,"",6])", R"(["",2,3,4,5,""])", R"([1,"",3,4,5,""])",
+        R"([1,2,"",4,5,""])", R"([1,2,3,4.5,5,""])", R"([1,2,3,4,5.5,""])", "[1,2,3,4,5,6]"})
+    EXPECT_FALSE(LinearOutcome::parse(parse_json(wrong, "test").value()).ok()) << wrong;
+}
+
 TEST(BlockBytes, ConvertCopiesTinyBlocks) {
   const Folder folder;
   test::write_model(folder / "in", Layout::dense);

@@ -2,6 +2,8 @@
 // their lines, and limits at their edges.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/file.h"
 #include "text/chat_template.h"
 
@@ -31,6 +33,12 @@ std::string times(std::string_view text, int count) {
   return out;
 }
 
+/// The line that an error names, or 0.
+int line_of(const std::string& message) {
+  const size_t at = message.rfind(", line ");
+  return at == std::string::npos ? 0 : std::atoi(message.c_str() + at + 7);
+}
+
 TEST(JinjaTemplate, SnippetsEqualJinja2) {
   const auto text =
       read_text_file(NIBBLE_SOURCE_DIR "/tests/golden/templates/snippets.json", uint64_t{1} << 24);
@@ -44,10 +52,10 @@ TEST(JinjaTemplate, SnippetsEqualJinja2) {
       std::chrono::local_seconds(std::chrono::seconds(golden.value().find("now")->as_int()));
   const auto& cases = golden.value().find("cases")->as_array();
   EXPECT_GE(cases.size(), 400u);
+  const ChatTemplate::Options options{.special_tokens = *golden.value().find("special_tokens")};
   for (const Json& one : cases) {
     const std::string& source = one.find("source")->as_string();
-    const auto compiled = ChatTemplate::compile(
-        source, "t", {.special_tokens = *golden.value().find("special_tokens")});
+    const auto compiled = ChatTemplate::compile(source, "t", options);
     ASSERT_TRUE(compiled.ok()) << source << "\n" << compiled.error().message;
     const auto prompt = compiled.value().render(input);
     if (const Json* expected = one.find("text")) {
@@ -61,7 +69,13 @@ TEST(JinjaTemplate, SnippetsEqualJinja2) {
     if (one.find("raised")->as_bool()) {
       EXPECT_EQ(message, expected) << source;
     } else {
-      EXPECT_TRUE(message.starts_with(concat(expected, " (t, line "))) << source << "\n" << message;
+      EXPECT_EQ(message, concat(expected, " (t, line ", line_of(message), ")")) << source;
+      const bool expression = source.starts_with("{{ ");
+      const auto later = ChatTemplate::compile(
+          expression ? concat("{{\n\n", source.substr(3)) : concat("\n\n", source), "t", options);
+      EXPECT_EQ(later.value().render(input).error().message,
+                concat(expected, " (t, line ", line_of(message) + 2, ")"))
+          << source;
     }
   }
 }
@@ -82,6 +96,13 @@ TEST(JinjaTemplate, ErrorsNameTheConstructAndTheLine) {
   EXPECT_EQ(error_of("{{ 'abc }}"), "t line 1: a string has no closing quote");
   EXPECT_EQ(ChatTemplate::compile("{% include 'x' %}", "t").error().code, ErrorCode::unsupported);
   EXPECT_EQ(ChatTemplate::compile("{{", "t").error().code, ErrorCode::corrupt);
+}
+
+TEST(JinjaTemplate, SeparatorsOfJsonAreTwoTexts) {
+  for (const char* separators : {"[',']", "[1, ':']", "[',', 1]", "'abc'"})
+    EXPECT_EQ(error_of(concat("{{ [1]|tojson(separators=", separators, ") }}")),
+              "tojson separators must be two strings (t, line 1)");
+  EXPECT_EQ(text_of("{{ {'a': [1, 2]}|tojson(separators=[';', '=']) }}"), R"({"a"=[1;2]})");
 }
 
 TEST(JinjaTemplate, RuntimeErrorsNameTheLine) {

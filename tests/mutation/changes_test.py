@@ -141,7 +141,16 @@ class Trials(unittest.TestCase):
                 self.assertEqual(found, seen, f"{changed} {right}")
 
     def test_the_score_leaves_out_what_is_marked(self):
-        self.assertEqual(changes.Score(killed=17, survived=3, marked=5).percent, 85.0)
+        score = changes.Score(killed=17, survived=3, marked=5)
+        self.assertEqual(score.percent, 85.0)
+        self.assertEqual(score.text(), "17 of 20 killed, 85.0 %; 5 marked equivalent")
+
+    def test_the_score_tells_what_is_not_decided(self):
+        score = changes.Score(killed=10, marked=2)
+        score.add(changes.Score(killed=6, survived=1, unseen=2, undecided=1))
+        self.assertEqual(score.counted, 22)
+        self.assertRegex(score.text(), r"16 of 17 killed, 94.1 %; 2 marked equivalent; 2 unseen .* "
+                                       r"1 undecided, .*\(80.0 % if all survive\)")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -180,10 +181,14 @@ class Checks:
         return reasons[0]
 
     def start_of_line_1(self, words):
-        """20,600 MiB of cache are 20,600 MiB, also on a CPU: where they are not, that is said."""
-        if self.card or 0.65 * memory_bytes() > (21 << 30):
+        """20,600 MiB of cache are 20,600 MiB, also on a CPU: where they are not, that is said. A
+        limit of this process (`ulimit -v`) is none of what the server looks at."""
+        fits = 0.65 * memory_bytes() > (21 << 30)
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if self.card or (fits and (limit == resource.RLIM_INFINITY or limit > (24 << 30))):
             return self.starts(words, ["Qwen3.5-35B-A3B"], environment=ESTIMATE)
-        self.stops(words, "--kv-cache-memory-bytes", code=1, environment=ESTIMATE)
+        if not fits:
+            self.stops(words, "--kv-cache-memory-bytes", code=1, environment=ESTIMATE)
         words = [CPU_CACHE if word == "20600M" else word for word in shlex.split(words)]
         return self.starts(words, ["Qwen3.5-35B-A3B"], LENGTH, environment=ESTIMATE)
 

@@ -229,16 +229,31 @@ class Score:
     killed: int = 0
     survived: int = 0
     marked: int = 0
+    unseen: int = 0     # by the parts of the tests that there was time for
+    undecided: int = 0  # there was time for none
 
     @property
     def counted(self):
-        return self.killed + self.survived + self.marked
+        return self.killed + self.survived + self.marked + self.unseen + self.undecided
 
     def add(self, other):
-        self.killed += other.killed
-        self.survived += other.survived
-        self.marked += other.marked
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     @property
     def percent(self):
         return 100.0 * self.killed / max(1, self.killed + self.survived)
+
+    @property
+    def percent_least(self):
+        """If all that are not decided survive."""
+        return 100.0 * self.killed / max(1, self.counted - self.marked)
+
+    def text(self):
+        words = (f"{self.killed} of {self.killed + self.survived} killed, {self.percent:.1f} %; "
+                 f"{self.marked} marked equivalent")
+        if self.unseen + self.undecided == 0:
+            return words
+        return (f"{words}; {self.unseen} unseen by the tests that there was time for and "
+                f"{self.undecided} undecided, run it again ({self.percent_least:.1f} % if all "
+                "survive)")

@@ -19,6 +19,8 @@ from workshop import DoesNotBuild, put
 WORK = ROOT / "build/mutate"
 KEYS = ("file", "was", "becomes")
 COUNTED = ("killed", "survived", "marked")
+# Parts that take longer judge last: they see little that no quicker one sees.
+SECONDS_OF_QUICK = 10.0
 
 
 def marked_equivalent():
@@ -28,7 +30,8 @@ def marked_equivalent():
 
 
 class Results:
-    """The outcome of each mutant, kept by a hash of its text and of all sources of the tests."""
+    """The outcome of each mutant, kept by a hash of its text and of all sources of the tests; of
+    one that is not decided, the parts of the tests that saw nothing."""
 
     def __init__(self, file):
         self.file, self.known, self.hints = file, {}, {}
@@ -43,6 +46,7 @@ class Results:
     def add(self, entry):
         with self.lock, self.file.open("a") as out:
             out.write(json.dumps(entry) + "\n")
+            self.known[entry["key"]] = entry
 
 
 class Links(dict):
@@ -69,8 +73,8 @@ class Judges(enum.Enum):
 class Draw:
     """The draw of one module, and what is known of its mutants."""
 
-    def __init__(self, module, shop, confine, judges=Judges.all):
-        self.module, self.shop, self.confine = module, shop, confine
+    def __init__(self, module, shop, confine, seed=0, judges=Judges.all):
+        self.module, self.shop, self.confine, self.seed = module, shop, confine, seed
         self.name = module.replace("/", "_") + ("" if judges == Judges.all else "-own")
         self.programs = [program for program in programs_of(module)
                          if judges == Judges.all or not program.module]
@@ -84,6 +88,7 @@ class Draw:
         self.drawn = []    # all mutants, in the order of the draw
         self.entries = {}  # place in the draw -> entry; None: undecided when time was up
         self.next = self.busy = 0
+        self.unseen = []   # places of those that the quick parts did not see
 
     def paths(self):
         return {program.target: self.shop.build / "src" / (program.module or self.module) /
@@ -104,6 +109,8 @@ class Draw:
         self.parts = trial.parts_of([p for p in self.programs if not p.helper], self.paths())
         kept = WORK / f"{self.name}-seconds.json"
         known = json.loads(kept.read_text()) if kept.exists() else {}
+        for part in self.parts:
+            part.seconds, _ = known.get("parts", {}).get(part.name, (0.0, False))
         return known["parts"] if known.get("hash") == self.hash else {}
 
     def take_times(self, timed):
@@ -117,49 +124,51 @@ class Draw:
                 print(f"{part.name} fails without any change, and judges nothing", flush=True)
         self.parts = [part for part in self.parts if not known[part.name][1]]
 
-    def find_candidates(self, seed, pool):
+    def find_candidates(self, pool):
         names = list(self.files)
         makers = {maker for header in (self.shop.tree / "src").rglob("*.h")
                   for maker in changes.ERROR_MAKER.findall(header.read_text())}
         made = pool.map(candidates_of, names, [self.shop.tree / name for name in names],
                         [makers] * len(names))
-        self.drawn = changes.draw([change for some in made for change in some], seed)
+        return [change for some in made for change in some]
 
     def wants(self, count):
         """Says if another mutant should begin."""
-        decided = sum(entry is None or entry["outcome"] in COUNTED
+        decided = sum(entry is None or entry["outcome"] in (*COUNTED, "unseen")
                       for entry in self.entries.values())
         return decided + self.busy < count and self.next < len(self.drawn)
 
-    def judge(self, change, folder, deadline):
-        """Tries one mutant: does_not_build, same_object, marked, killed or survived. None: there
-        was no time to decide it."""
+    def judge(self, change, folder, deadline, quick):
+        """Tries one mutant: does_not_build, same_object, marked (it is not tried), killed or
+        survived. unseen: no `quick` part saw it, or none until time was up. None: not even begun.
+        """
+        if change.identity() in self.equivalent:
+            return {"outcome": "marked"}
         text = change.apply((self.shop.tree / change.file).read_text())
         mutant = json.dumps(change.identity())
         key = hashlib.sha256((self.hash + change.file + text).encode()).hexdigest()
-        if key in self.results.known:
-            entry = dict(self.results.known[key])
-        else:
-            entry = {"key": key, "mutant": mutant, "by": "", "line": change.line}
-            begin = time.monotonic()
+        known = self.results.known.get(key)
+        if known and (quick or known["outcome"] != "unseen"):
+            return known
+        if time.monotonic() >= deadline:
+            return known
+        passed = list(known["passed"]) if known else []
+        begin = time.monotonic()
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            outcome, by = self.build_and_run(change, text, folder, mutant, deadline, quick, passed)
+        finally:
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            try:
-                entry["outcome"], entry["by"] = self.build_and_run(change, text, folder, mutant,
-                                                                   deadline)
-            except trial.OutOfTime:
-                return None
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-            entry["seconds"] = round(time.monotonic() - begin, 1)
-            self.results.add(entry)
-        if entry["outcome"] == "survived" and change.identity() in self.equivalent:
-            entry["outcome"] = "marked"
+        entry = {"key": key, "mutant": mutant, "by": by, "line": change.line, "outcome": outcome,
+                 "seconds": round(time.monotonic() - begin, 1)}
+        if outcome == "unseen":
+            entry["passed"] = passed
+        self.results.add(entry)
         return entry
 
-    def build_and_run(self, change, text, folder, mutant, deadline):
-        if time.monotonic() >= deadline:
-            raise trial.OutOfTime
+    def build_and_run(self, change, text, folder, mutant, deadline, quick, passed):
+        """The outcome, and which part saw it. Adds the names of parts that did not to `passed`."""
         try:
             put(folder, change.file, text)
             files = self.files[change.file]
@@ -172,20 +181,31 @@ class Draw:
             for program in self.programs:
                 if not program.module:
                     _ = paths[program.target]
-            order = trial.nearest_first(self.parts, change.file, self.results.hints.get(mutant))
+            hint = self.results.hints.get(mutant)
+            order = [part for part in trial.nearest_first(self.parts, change.file, hint)
+                     if part.name not in passed and
+                     (not quick or part.seconds <= SECONDS_OF_QUICK or part.name == hint)]
             by = trial.seen_by(order, paths, folder / "scratch", self.confine, deadline,
-                               right=self.paths())
+                               right=self.paths(), passed=passed)
         except DoesNotBuild:  # or a program of another module lacks something of it
             return "does_not_build", ""
-        return ("killed", by.name) if by else ("survived", "")
+        except trial.OutOfTime:
+            return "unseen", ""
+        if by:
+            return "killed", by.name
+        judged = all(part.name in passed for part in self.parts)
+        return ("survived" if judged else "unseen"), ""
 
 
-def prepare(draws, seed, jobs):
+def prepare(draws, jobs):
     """Finds the mutants, builds what judges them and times it. Returns the draws whose own programs
     build and prints what does not."""
+    candidates = {}
     with ProcessPoolExecutor(jobs) as pool:
         for draw in draws:
-            draw.find_candidates(seed, pool)
+            if draw.module not in candidates:
+                candidates[draw.module] = draw.find_candidates(pool)
+            draw.drawn = changes.draw(candidates[draw.module], draw.seed)
     shop = draws[0].shop
     shop.make([program.target for draw in draws for program in draw.programs], jobs)
     for draw in draws:
@@ -200,72 +220,36 @@ def prepare(draws, seed, jobs):
     for draw in ready:
         fresh.update({part.name: part for part in draw.parts if part.name not in timed})
         paths.update(draw.paths())
+    longest_first = sorted(fresh.values(), key=lambda part: -part.seconds)
     with ThreadPoolExecutor(jobs) as pool:
-        failing = trial.measure(list(fresh.values()), paths, WORK / "right", draws[0].confine, pool)
+        failing = trial.measure(longest_first, paths, WORK / "right", draws[0].confine, pool)
     timed.update({name: (part.seconds, part in failing) for name, part in fresh.items()})
     for draw in ready:
         draw.take_times(timed)
     return ready
 
 
-def run(draws, count, jobs, deadline):
-    """Judges the first `count` mutants that count of each draw, `jobs` at once, in the order of the
-    draws."""
-    turn = threading.Condition()
-
-    def take():
-        with turn:
-            while True:
-                for draw in draws:
-                    if draw.wants(count):
-                        draw.busy += 1
-                        draw.next += 1
-                        return draw, draw.next - 1
-                if not any(draw.busy for draw in draws):
-                    return None
-                turn.wait()
-
-    def work(worker):
-        while (taken := take()) is not None:
-            draw, place = taken
-            entry = None
-            try:
-                entry = draw.judge(draw.drawn[place], WORK / f"worker{worker}", deadline)
-            finally:
-                with turn:
-                    draw.busy -= 1
-                    draw.entries[place] = entry
-                    turn.notify_all()
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(work, range(jobs)))
-
-
-def report(draw, seed, count, seconds):
+def report(draw, count, seconds):
     """Prints and keeps the survivors of a draw and its score. Returns the score."""
     score = changes.Score()
     left = {"does_not_build": 0, "same_object": 0}
-    lines, undecided = [], 0
+    lines = []
     for place in sorted(draw.entries):
         change, entry = draw.drawn[place], draw.entries[place]
         if score.counted == count:
             break
-        if entry is None:
-            undecided += 1
-            continue
-        outcome = entry["outcome"]
+        outcome = entry["outcome"] if entry else "undecided"
         if outcome in left:
             left[outcome] += 1
             continue
         setattr(score, outcome, getattr(score, outcome) + 1)
-        if outcome == "survived":
-            lines.append(f"survived  {change.file}:{change.line}\n  was      {change.was.strip()}\n"
-                         f"  becomes  {change.becomes.strip()}")
-    lines.append(f"{draw.module}: {score.killed} of {score.killed + score.survived} killed, "
-                 f"{score.percent:.1f} %; {score.marked} marked equivalent; left out: "
-                 f"{left['does_not_build']} do not build, {left['same_object']} give the same "
-                 f"object; seed {seed}, {seconds:.0f} s" +
-                 (f"; {undecided} undecided, run it again" if undecided else ""))
+        if outcome in ("survived", "unseen"):
+            lines.append(f"{outcome:8}  {change.file}:{change.line}\n"
+                         f"  was      {change.was.strip()}\n  becomes  {change.becomes.strip()}")
+    lines.append(f"{draw.module}: {score.text()}; left out: {left['does_not_build']} do not "
+                 f"build, {left['same_object']} give the same object; seed {draw.seed}, "
+                 f"{seconds:.0f} s")
     text = "\n".join(lines)
     print(text, flush=True)
-    (WORK / f"{draw.name}-{seed}.txt").write_text(text + "\n")
+    (WORK / f"{draw.name}-{draw.seed}.txt").write_text(text + "\n")
     return score

@@ -155,9 +155,10 @@ class OutOfTime(Exception):
     """The deadline came before anything was decided."""
 
 
-def seen_by(parts, paths, scratch, confine, deadline=float("inf"), right=None):
+def seen_by(parts, paths, scratch, confine, deadline=float("inf"), right=None, passed=None):
     """The first part that fails twice with the changed programs, and passes between with those at
-    `right`, or None: on a machine that is too busy right programs fail too. OutOfTime."""
+    `right`, or None: on a machine that is too busy right programs fail too. `passed`: a list that
+    the names of the others are added to. OutOfTime."""
     def passes(part, programs):
         left = deadline - time.monotonic()
         good, _ = run(part.command(programs), scratch, max(0.0, min(part.seconds_max, left)),
@@ -166,8 +167,9 @@ def seen_by(parts, paths, scratch, confine, deadline=float("inf"), right=None):
             raise OutOfTime
         return good
     for part in parts:
-        if passes(part, paths) or (right and not passes(part, right)):
-            continue
-        if not passes(part, paths):
+        if not (passes(part, paths) or (right and not passes(part, right)) or
+                passes(part, paths)):
             return part
+        if passed is not None:
+            passed.append(part.name)
     return None

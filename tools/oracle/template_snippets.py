@@ -17,8 +17,21 @@ VARIABLES = {
     },
 }
 
+# Characters that one case mapping or another makes several of.
+SPECIAL = " ".join(chr(c) for c in range(0x10000) if not 0xD800 <= c < 0xE000 and
+                   max(len(chr(c).upper()), len(chr(c).title()), len(chr(c).lower())) > 1)
+
 SNIPPETS = [
     # Found by mutants that no other snippet saw.
+    f"{{{{ '{SPECIAL}'.upper() }}}}", f"{{{{ '{SPECIAL}'.title() }}}}",
+    f"{{{{ '{SPECIAL}'.lower() }}}}", f"{{{{ '{SPECIAL}'.swapcase() }}}}",
+    "{% set m = html|safe %}{{ m.upper() + html }} {{ m.lower() + html }} {{ m.title() + html }}",
+    "{% set m = html|safe %}{{ m.capitalize() + html }} {{ m.swapcase() + html }}",
+    "{% set m = html|safe %}{{ m * 2 + html }} {{ m.strip() + html }}",
+    "{% set m = html|safe %}{{ m.replace('a', 'b') + html }} {{ m.split()[0] + html }}",
+    "{% set m = html|safe %}{{ m|trim + html }} {{ m|title + html }}",
+    "{% set m = html|safe %}{{ m|upper + html }} {{ m|replace('a', '<') + html }}",
+    "{% macro a(b) %}{{ b }} {{ varargs }}{% endmacro %}{{ a(1, 2, 3) }}{{ a() }}",
     "{{ missing[1:2] }}", "{{ s|truncate(3, leeway=-1) }}", "{{ namespace(a=1) + 1 }}",
     "{{ 1.5 - 0.25 }} {{ f - n }}",
     "{% macro a() %}{{ varargs }}{% endmacro %}{% macro b() %}-{% endmacro %}{{ a(1) }}{{ b(1) }}",

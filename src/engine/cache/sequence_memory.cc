@@ -252,8 +252,7 @@ void SequenceMemory::condemn(Sequence& sequence) {
   if (sequence.tail_slot >= 0) pools_.slots.release(sequence.tail_slot);
   sequence.tail_slot = -1;
   cache_.condemn(sequence.cursor);
-  sequence.cursor = {};
-  sequence.snapshots.clear();
+  sequence.cursor = {};  // without it no snapshot that is still planned will be taken
 }
 
 int32_t SequenceMemory::private_pages(const Sequence& sequence) const {

@@ -24,10 +24,8 @@ bool runs(const SequenceView& s) { return s.phase == Phase::prefill || s.phase =
 
 bool may_grow(const SequenceView& s) { return s.pages_held < whole_pages(s); }
 
-/// Its next row has no page.
-bool needs_page(const SequenceView& s) {
-  return runs(s) && int64_t{s.pages_held} * kPageTokens <= s.cached;
-}
+/// The next row of one that runs has no page.
+bool needs_page(const SequenceView& s) { return int64_t{s.pages_held} * kPageTokens <= s.cached; }
 
 Standing ready(const SequenceView& s) {
   return s.cached < s.prompt_size ? Standing::prefill : Standing::decode;

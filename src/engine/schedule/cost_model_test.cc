@@ -116,6 +116,12 @@ TEST(CostModel, StaysFiniteAndPositiveWhateverIsObserved) {
   }
 }
 
+TEST(CostModel, APassWithoutRowsTeachesNothing) {
+  CostModel model;
+  model.observe({}, 1000.0);
+  EXPECT_EQ(model.ms({.decode_rows = 30}), CostModel().ms({.decode_rows = 30}));
+}
+
 TEST(CostModelDeathTest, RefusesAPriorThatIsNoTime) {
   EXPECT_DEATH(CostModel({.pass = 0.0}), "cost prior");
   EXPECT_DEATH(CostModel({.prefill = std::nan("")}), "cost prior");

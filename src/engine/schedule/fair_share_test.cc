@@ -57,5 +57,26 @@ TEST(FairShare, CountsWhatIsTakenBesidePrompts) {
   EXPECT_NEAR(got[1], 200, 2);
 }
 
+/// Long prompts took 1,000 ms of a tenant, then it had none for a while: 600 ms are still owed to
+/// its short ones, and nothing by the long ones.
+TEST(FairShare, ASizeWithoutPromptsLosesItsDebt) {
+  const PrefillTurn brief{.sequence = 0, .tokens_left = 1 << 20, .ms_left = 10.0};
+  PrefillTurn longer = brief;
+  longer.sequence = 1;
+  longer.size = SizeClass::long_prompt;
+  const std::vector<PrefillTurn> both{brief, longer};
+  FairShare shares(0.4);
+  shares.begin(both);
+  shares.charge(longer, 1000.0);
+  shares.begin(std::vector{brief});
+  int brief_first = 0;
+  for (bool is_brief = true; is_brief; brief_first += is_brief ? 1 : 0) {
+    shares.begin(both);
+    is_brief = both[shares.pick(both)].sequence == 0;
+    shares.charge(brief, 10.0);
+  }
+  EXPECT_NEAR(brief_first, 75, 2);
+}
+
 }  // namespace
 }  // namespace nibble

@@ -95,6 +95,19 @@ TEST(CalibrationRecord, WhatCannotBeReadIsNamed) {
   EXPECT_FALSE(encoder().encode(parse_json(R"({"ids":[99999999]})", "r").value(), {}).ok());
 }
 
+TEST(CalibrationRecord, AModelMayLackATemplateButNotHaveABrokenOne) {
+  const TemporaryFolder folder;
+  for (const char* name : {"tokenizer.json", "config.json"})
+    std::filesystem::copy(kModel / name, folder / name);
+  const Json talk = parse_json(R"({"messages":[{"role":"user","content":"x"}]})", "record").value();
+  const auto without = RecordEncoder::load(folder.path());
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  EXPECT_NE(without.value().encode(talk, {}).error().message.find("no chat template"),
+            std::string::npos);
+  write(folder, "chat_template.jinja", "{% if %}");
+  EXPECT_FALSE(RecordEncoder::load(folder.path()).ok());
+}
+
 TEST(CalibrationData, ChoosesBySeedAndReportsWhatItChose) {
   const TemporaryFolder folder;
   const auto file = write(folder, "a.jsonl", numbered_texts(40) + "\n\n" + numbered_texts(10));

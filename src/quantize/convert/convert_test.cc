@@ -260,6 +260,25 @@ struct Refusal {
   std::string says;
 };
 
+/// ModelOpt's own file may declare scales of the cache that the config does not.
+TEST(Convert, ReadsTheFileBesideTheConfig) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::dense);
+  quantize_into(folder / "in", folder / "q", "w4a16", Dialect::modelopt);
+  const auto converted = [&](const std::string& file) {
+    write_file_atomically(folder / "q/hf_quant_config.json", file).value();
+    std::filesystem::remove_all(folder / "x");
+    const auto report = convert_folder(folder / "q", Dialect::compressed_tensors, folder / "x");
+    return report.ok() ? "" : report.error().message;
+  };
+  EXPECT_EQ(converted("{}"), "");
+  EXPECT_EQ(converted(R"({"quantization":{}})"), "");
+  EXPECT_EQ(converted(R"({"quantization":{"kv_cache_quant_algo":null}})"), "");
+  EXPECT_EQ(converted(R"({"quantization":{"kv_cache_quant_algo":"FP8"}})"),
+            "hf_quant_config.json: kv_cache_quant_algo: expected something compressed-tensors can "
+            "say here, found \"FP8\"");
+}
+
 TEST(Convert, RefusesByName) {
   const Folder folder;
   test::write_model(folder / "in", Layout::dense);

@@ -40,6 +40,23 @@ TEST(Compare, ASoundOutputIsCloseAndElseIdentical) {
   }
 }
 
+TEST(Compare, TellsHowManyBytesOfTheSourceAreCompared) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::dense);
+  ASSERT_TRUE(test::run(folder / "in", folder / "out").ok());
+  const Checkpoint checkpoint = Checkpoint::open(folder / "out").value();
+  const Checkpoint source = Checkpoint::open(folder / "in").value();
+  int64_t bytes = 0, last = 0;
+  for (const TensorEntry& entry : source.entries()) bytes += entry.bytes;
+  const auto progress = [&](int64_t done, int64_t total) {
+    EXPECT_GE(done, last);
+    EXPECT_EQ(total, bytes);
+    last = done;
+  };
+  ASSERT_TRUE(compare_checkpoints(checkpoint, source, {.progress = progress}).ok());
+  EXPECT_EQ(last, bytes);
+}
+
 /// Overwrites bytes of one tensor where it lies.
 void patch(const std::filesystem::path& folder, const std::string& name,
            const std::function<void(std::vector<uint8_t>&)>& change) {

@@ -270,6 +270,21 @@ TEST(Verify, WarnsAboutMissingTokenizer) {
   EXPECT_NE(listing(report).find("tokenizer.json: is missing"), std::string::npos);
 }
 
+TEST(Verify, TellsHowManyBytesAreRead) {
+  const TemporaryFolder root;
+  const TinyCheckpoint tiny = TinyCheckpoint::moe();
+  tiny.write(root / "model");
+  int64_t bytes = 0, last = 0;
+  for (const auto& [name, tensor] : tiny.tensors) bytes += std::ssize(tensor.bytes);
+  const auto progress = [&](int64_t done, int64_t total) {
+    EXPECT_GE(done, last);
+    EXPECT_EQ(total, bytes);
+    last = done;
+  };
+  EXPECT_TRUE(verify_checkpoint(root / "model", {.progress = progress}).value().sound());
+  EXPECT_EQ(last, bytes);
+}
+
 TEST(Verify, HeadersAloneNeedNoValues) {
   const TemporaryFolder root;
   TinyCheckpoint tiny = TinyCheckpoint::nvfp4();

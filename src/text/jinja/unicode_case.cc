@@ -279,7 +279,10 @@ Text to_title(const Text& text) {
   });
 }
 Text swap_case(const Text& text) {
-  return map_case(text, [](uint32_t c) { return is_upper(c) ? Case::lower : Case::upper; });
+  return map_case(text, [](uint32_t c) {
+    if (is_title(c)) return Case::title;  // its own
+    return is_upper(c) ? Case::lower : Case::upper;
+  });
 }
 
 }  // namespace nibble::jinja

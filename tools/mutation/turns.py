@@ -1,0 +1,64 @@
+"""In which order the mutants of several draws are judged, many at once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+
+class Turns:
+    """Mutants of the first seed come before those of the next, and the modules in turn. When the
+    quick parts of the tests judged the first `count` that count of each draw, those that none of
+    these parts saw come before the others."""
+
+    def __init__(self, draws, count):
+        self.draws, self.count = draws, count
+        seeds = dict.fromkeys(draw.seed for draw in draws)
+        self.rank = {seed: number for number, seed in enumerate(seeds)}
+        self.turn = threading.Condition()
+
+    def next(self):
+        """(draw, place in it, whether the quick parts judge), or None."""
+        fresh = [draw for draw in self.draws if draw.wants(self.count)]
+        if fresh:
+            draw = min(fresh, key=lambda draw: (self.rank[draw.seed], draw.next))
+            draw.next += 1
+            return draw, draw.next - 1, True
+        unseen = [draw for draw in self.draws if draw.unseen]
+        if not unseen:
+            return None
+        draw = max(unseen, key=lambda draw: (-self.rank[draw.seed], len(draw.unseen)))
+        return draw, draw.unseen.pop(0), False
+
+    def take(self):
+        """As next(); waits for others that may leave something to do."""
+        with self.turn:
+            while (taken := self.next()) is None:
+                if not any(draw.busy for draw in self.draws):
+                    return None
+                self.turn.wait()
+            taken[0].busy += 1
+            return taken
+
+    def end(self, draw, place, quick, entry):
+        with self.turn:
+            draw.busy -= 1
+            draw.entries[place] = entry
+            if quick and entry and entry["outcome"] == "unseen":
+                draw.unseen.append(place)
+            self.turn.notify_all()
+
+
+def run(draws, count, jobs, work, deadline):
+    """Judges mutants of the draws until all are decided or the deadline comes; each worker has a
+    folder in `work`."""
+    turns = Turns(draws, count)
+
+    def judge_all(worker):
+        while (taken := turns.take()) is not None:
+            draw, place, quick = taken
+            entry = None
+            try:
+                entry = draw.judge(draw.drawn[place], work / f"worker{worker}", deadline, quick)
+            finally:
+                turns.end(draw, place, quick, entry)
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(judge_all, range(jobs)))
