@@ -98,7 +98,7 @@ class ScoreTest:
             self.check(word in text, f"the table says {word!r}")
 
     def better_scales(self, folder):
-        """Of the same 4-bit inputs, on both backends alike."""
+        """Both backends take them for the same 4-bit inputs."""
         words = ("--activations", "declared", "--input-scales", "four-over-six")
         found = {}
         for backend in ("reference", "cpu"):
