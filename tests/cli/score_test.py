@@ -97,6 +97,20 @@ class ScoreTest:
                      "--activations f32", "cpu"):
             self.check(word in text, f"the table says {word!r}")
 
+    def better_scales(self, folder):
+        """Both backends take them for the same 4-bit inputs."""
+        words = ("--activations", "declared", "--input-scales", "four-over-six")
+        found = {}
+        for backend in ("reference", "cpu"):
+            figures, logits, _ = self.scored(folder, "--backend", backend, *words)
+            self.check("activations declared with four-over-six" in figures["description"],
+                       f"{backend}: {figures['description']}")
+            found[backend] = numpy.concatenate(logits)
+        plain = numpy.fromfile(folder / "logits.f32", "<f4").reshape(found["cpu"].shape)
+        apart = mean_kl(found["reference"], found["cpu"])
+        self.check(apart < 0.1 * mean_kl(plain, found["cpu"]),
+                   f"four-over-six: KL {apart:.2e} between backends")
+
     def narrow_state(self, folder):
         path, _ = self.ids_of(folder)
         words = (folder, "--ids", path, "--reference", folder, "--json", "--reference-state-dtype",
@@ -185,6 +199,7 @@ def main():
         for folder in sorted((GOLDEN / "model-quantized").iterdir()):
             test.quantized(folder)
         test.against_a_reference(GOLDEN / "model-quantized" / "nvfp4-w4a4")
+        test.better_scales(GOLDEN / "model-quantized" / "nvfp4-w4a4")
         test.narrow_state(GOLDEN / "model" / "moe-fused")
         test.refusals(GOLDEN / "model" / "moe-fused")
     print(f"{test.passed} passed, {test.failed} failed")
