@@ -1,6 +1,6 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
-//   decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16|declared] [context] [steps] ... [KV: as
+//   decode_bench CONFIG.json [layout|declared] [context] [steps] ... [KV: as
 //   --kv-cache-dtype] [state: f32|bf16] [kernels: native|portable]
 // With declared, the linears have the formats that the quantization_config of CONFIG.json names.
 #include <cuda_runtime_api.h>
@@ -442,7 +442,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(
         stderr,
-        "decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] "
+        "decode_bench CONFIG.json [layout] [context] [steps] "
         "[batches] [batches whose steps are timed] [prompt lengths] [KV: as --kv-cache-dtype] "
         "[state: f32|bf16] [kernels: native|portable]\n");
     return 2;

@@ -4,7 +4,7 @@
 // the given shares says, and the next round goes on from there. Each time is from a batch until its
 // tokens are on the host. A plain step of a server with the layer keeps its entries too, which is
 // told apart.
-//   draft_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [rounds] [batches]
+//   draft_bench CONFIG.json [layout: mixed] [context] [rounds] [batches]
 //   [cumulative acceptance by place, "0.93,0.81,0.70": as many drafts a round]
 //   [layers, "none,nvfp4,nvfp4:131072": none, fp8 or nvfp4, and the rows of a head of its own]
 #include <algorithm>
@@ -277,7 +277,7 @@ int main_of(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
-                 "draft_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [rounds] [batches] "
+                 "draft_bench CONFIG.json [layout: mixed] [context] [rounds] [batches] "
                  "[cumulative acceptance by place] [layers]\n");
     return 2;
   }

@@ -63,7 +63,7 @@ def test_synth_of_any_layer_count(nibble, model, work):
 
 
 def test_dummy_weights_are_those_of_synth(nibble, model, work):
-    for layout in ("mixed", "nvfp4", "bf16"):
+    for layout in ("mixed", "mixed-nvfp4-head", "nvfp4", "bf16"):
         out = work / f"synth-{layout}"
         nibble("synth", model / "config.json", out, "--layout", layout)
         bare = work / f"bare-{layout}"
