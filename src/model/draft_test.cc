@@ -15,8 +15,9 @@ TEST(BestToken, IsTheFirstOfTheBestThatAreAllowed) {
   EXPECT_EQ(best_token(logits, late), 3);
   EXPECT_EQ(best_token(logits, last), 4);
   EXPECT_EQ(best_token(logits, none), -1);
-  const std::vector<float> low = {-7, -3};
+  const std::vector<float> low = {-7, -3}, falling = {9, 5};
   EXPECT_EQ(best_token(low, {}), 1);
+  EXPECT_EQ(best_token(falling, {}), 0);
 }
 
 TEST(BestToken, IsNoneOfLogitsThatAreNotFinite) {

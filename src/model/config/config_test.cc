@@ -118,6 +118,19 @@ const GoodCase kGoodCases[] = {
        EXPECT_EQ(c.attention.rope.rotary_dims, 128);
        EXPECT_EQ(c.attention.rope.theta, 5e6);
      }},
+    {"rope settings outside of the text model, which has its own",
+     "qwen3.6-35b-a3b",
+     {{"rope_theta", "5"}},
+     [](const ModelConfig& c) { EXPECT_EQ(c.attention.rope.theta, 1e7); }},
+    {"rope settings outside of the text model alone",
+     "qwen3.6-35b-a3b",
+     {{"text_config.rope_parameters", "remove"},
+      {"rope_parameters", R"({"rope_type":"default","rope_theta":5e6,"partial_rotary_factor":0.5,)"
+                          R"("mrope_interleaved":true,"mrope_section":[22,21,21]})"}},
+     [](const ModelConfig& c) {
+       EXPECT_EQ(c.attention.rope.theta, 5e6);
+       EXPECT_EQ(c.attention.rope.rotary_dims, 128);
+     }},
     {"a duplicated equal factor",
      "qwen3.6-35b-a3b",
      {{"text_config.partial_rotary_factor", "0.25"}},
