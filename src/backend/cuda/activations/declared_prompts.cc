@@ -15,6 +15,15 @@ bool rounds_alike(const Context& context, const DeviceLinear& a, const DeviceLin
   return &a == &b || (of_rows && in_fp8(context, a) && in_fp8(context, b));
 }
 
+/// The lists of experts' rows.
+QuantizedExperts prompt_lists(const PromptMlpMemory& memory) {
+  static_assert(sizeof(ExpertTile) == 3 * sizeof(int32_t) && offsetof(ExpertTile, begin) == 4);
+  return {.list = memory.tiles.as<int32_t>(),
+          .stride = 3,
+          .rows_max = kTileTokens,
+          .count = memory.tile_count.as<int32_t>()};
+}
+
 /// Rounds rows, or makes codes of them where the product is made of codes.
 PromptInput rounded(const Context& context, const RoundInputs& rows) {
   if (in_fp4(context, rows.weight) || in_fp8(context, rows.weight))
@@ -76,6 +85,8 @@ PromptInput sorted_input(const Context& context, const PromptInput& in,
   if (!rounds(weight)) return in;
   const PromptMlpMemory& memory = context.plan.mlp();
   const int32_t top_k = context.config.moe->top_k;
+  if (in_blocks(weight))
+    group_rows({.lists = prompt_lists(memory), .groups = groups_of(context)}, context.launcher);
   return rounded(context, {.weight = weight,
                            .count = context.prompts.rows * top_k,
                            .x = in.x,
@@ -110,7 +121,11 @@ void prompt_gemm(const Context& context, const PromptGemm& product, const Launch
   // Evenly spread choices of `rows` assignments reach as many experts as there are rows.
   const int64_t matrices = experts ? std::min(gemm.rows, context.config.moe->experts) : 1;
   if (!product.codes.present()) return prefill_gemm(gemm, launcher, matrices);
-  static_assert(sizeof(ExpertTile) == 3 * sizeof(int32_t) && offsetof(ExpertTile, begin) == 4);
+  const bool grouped = experts && in_blocks(gemm.weight);
+  const ExpertGroups groups = grouped ? groups_of(context) : ExpertGroups();
+  QuantizedExperts lists = experts ? prompt_lists(context.plan.mlp()) : QuantizedExperts();
+  lists.gather = gemm.gather;
+  lists.groups = grouped ? &groups : nullptr;
   quantized_gemm({.x = product.codes,
                   .rows = gemm.rows,
                   .weight = gemm.weight,
@@ -120,11 +135,7 @@ void prompt_gemm(const Context& context, const PromptGemm& product, const Launch
                                                               : QuantizedOutput::bf16,
                   .y = gemm.y,
                   .y_stride = gemm.y_stride,
-                  .experts = {.list = reinterpret_cast<const int32_t*>(gemm.tiles),
-                              .stride = 3,
-                              .rows_max = kTileTokens,
-                              .count = gemm.tile_count,
-                              .gather = gemm.gather}},
+                  .experts = lists},
                  launcher, matrices);
 }
 

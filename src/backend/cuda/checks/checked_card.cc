@@ -27,6 +27,12 @@ constexpr Group kGroups[] = {
        checks::check_norm_rows(tally);
      }},
     {"linears and experts of 4-bit codes", Ways::fp4, checks::check_fp4},
+    {"4-bit codes by tensor memory", Ways::native,
+     [](Tally& tally) {
+       checks::check_blocks(tally);
+       checks::check_expert_groups(tally);
+       checks::check_expert_products(tally);
+     }},
     {"linears and experts in FP8", Ways::native, checks::check_fp8},
     {"linears of generated tokens", Ways::both,
      [](Tally& tally) { checks::check_linear(tally, checks::Matrices::all); }},

@@ -42,6 +42,16 @@ struct Architecture {
     return code.major == 12 && code.reach != CodeTarget::Reach::portable &&
            kernels == Kernels::native;
   }
+  /// True if there are those that keep sums and block scales in tensor memory. Where the code is
+  /// for that capability, the build has the kernels too (ops/quantized/sm100).
+  bool has_tensor_memory() const {
+    return code.major == 10 && code.reach != CodeTarget::Reach::portable &&
+           kernels == Kernels::native;
+  }
+  /// True if 4-bit codes are multiplied by an instruction, in one way or the other.
+  bool multiplies_fp4() const { return has_fp4_mma() || has_tensor_memory(); }
+  /// True for products by tensor memory.
+  bool uses_tensor_memory() const { return fp4 == Fp4::machine && has_tensor_memory(); }
   /// True for a Hopper card, whatever code runs on it.
   static constexpr bool is_hopper(int compute_major) { return compute_major == 9; }
   /// True if conversions between E4M3 and F16 are instructions.
