@@ -27,6 +27,7 @@ std::string_view words_of(Activations activations, const Architecture& card) {
     case Architecture::Fp4::machine:
       return "declared (products of codes)";
     case Architecture::Fp4::software:
+    case Architecture::Fp4::blocks:
       return "declared (products of codes, 4-bit ones emulated)";
     default:
       return "declared (emulated)";

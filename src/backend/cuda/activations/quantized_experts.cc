@@ -116,7 +116,7 @@ void down_fp4(const Context& context, const ExpertArgs& args, ExpertMatrices whi
                   .experts = part.experts()},
                  launcher, part.matrices);
   if (grouped)
-    spread_rows({.from = ordered,
+    return_rows({.from = ordered,
                  .position = part.position(),
                  .count = part.count,
                  .columns = part.low.rows,

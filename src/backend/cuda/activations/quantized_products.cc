@@ -27,7 +27,9 @@ Result<void> take_fp4_products(Activations activations, Fp4Products way, const M
                        .expected = "a card without an instruction for them",
                        .found = concat("code for ", launcher.card.code.name()),
                        .advice = "leave --emulate-fp4 out"});
-  launcher.card.fp4 = machine ? Architecture::Fp4::machine : Architecture::Fp4::software;
+  launcher.card.fp4 = machine                      ? Architecture::Fp4::machine
+                      : way == Fp4Products::blocks ? Architecture::Fp4::blocks
+                                                   : Architecture::Fp4::software;
   quantized_gemm_prepare(launcher);
   return launcher.card.uses_tensor_memory() ? lay_weights(weights, config, launcher)
                                             : Result<void>();

@@ -2,6 +2,7 @@
 // kinds.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "backend/cuda/checks/fp4_check.h"
@@ -11,6 +12,12 @@
 #include "base/concat.h"
 
 namespace nibble::checks {
+
+/// The way of products by tensor memory, or by software in its place.
+inline cuda::Architecture::Fp4 by_tensor_memory(const cuda::Architecture& card) {
+  return card.has_tensor_memory() ? cuda::Architecture::Fp4::machine
+                                  : cuda::Architecture::Fp4::blocks;
+}
 
 template <typename T>
 T* copied(const T* from, int64_t count) {

@@ -165,8 +165,7 @@ void check_blocks(Tally& tally) {
   Launcher launcher = fp4_launcher();
   check_matrices(tally, launcher);
   check_inputs(tally, launcher);
-  if (!launcher.card.has_tensor_memory()) return tally.print("no tensor memory for products");
-  launcher.card.fp4 = cuda::Architecture::Fp4::machine;
+  launcher.card.fp4 = by_tensor_memory(launcher.card);
   check_products(tally, launcher);
 }
 

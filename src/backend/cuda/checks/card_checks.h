@@ -14,7 +14,7 @@ void check_harness(Tally& tally);
 void check_quantized_rows(Tally& tally);
 void check_norm_rows(Tally& tally);
 void check_fp4(Tally& tally);
-/// Operands in the order of tensor memory, and where a card has that, products of them.
+/// Operands in the order of tensor memory and products of them, without it in software.
 void check_blocks(Tally& tally);
 // The same of experts.
 void check_expert_groups(Tally& tally);

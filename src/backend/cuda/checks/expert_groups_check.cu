@@ -80,7 +80,7 @@ int64_t wrong_rows(const DeviceLists& lists, const Lists& host, const Launcher& 
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
   float* from_device = to_device(from);
   float* to = to_device(std::vector<float>(count * kStride, -1.0F));
-  spread_rows({.from = from_device,
+  return_rows({.from = from_device,
                .position = lists.groups.position,
                .count = static_cast<int32_t>(count),
                .columns = kColumns,

@@ -76,8 +76,7 @@ void check_products(Tally& tally, const std::vector<int>& rows, const WeightShap
 
 void check_expert_products(Tally& tally) {
   Launcher launcher = fp4_launcher();
-  if (!launcher.card.has_tensor_memory()) return tally.print("no tensor memory for experts");
-  launcher.card.fp4 = cuda::Architecture::Fp4::machine;
+  launcher.card.fp4 = by_tensor_memory(launcher.card);
   quantized_gemm_prepare(launcher);
   constexpr int kWidths[] = {256, 128, 384};
   int i = 0;

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) describe_kernel(const Describe all) 
   to.x_layout[e] = scales_of(to.count[e], all.cols);
 }
 
-__global__ void __launch_bounds__(kRowThreads) spread_kernel(const SpreadRows rows) {
+__global__ void __launch_bounds__(kRowThreads) return_kernel(const ReturnRows rows) {
   const int64_t item = blockIdx.x;
   const int64_t position = rows.position[item];
   if (position < 0) return;
@@ -117,10 +117,10 @@ void describe_groups(const QuantizedGemm& gemm, const DeviceLinear& w, int numbe
   launch(describe_kernel, launcher.in_order(), 1, kThreads, 0, all);
 }
 
-void spread_rows(const SpreadRows& rows, const Launcher& launcher) {
+void return_rows(const ReturnRows& rows, const Launcher& launcher) {
   if (rows.count == 0) return;
   CHECK(rows.columns % 4 == 0 && rows.to_stride % 4 == 0, rows.columns, " columns");
-  launch(spread_kernel, launcher.in_order(), static_cast<unsigned>(rows.count), kRowThreads, 0,
+  launch(return_kernel, launcher.in_order(), static_cast<unsigned>(rows.count), kRowThreads, 0,
          rows);
 }
 

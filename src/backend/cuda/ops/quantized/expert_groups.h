@@ -1,9 +1,9 @@
 // The rows of experts as groups, for products by tensor memory: an expert's rows lie one after the
 // other in x and y, in order of experts, and their scales begin a block (scale_blocks.h). How many
 // rows an expert has is known on the device alone, so the arguments of its product are made there.
-//   group_rows -> quantize_rows (scale_shift) -> describe_groups -> the product -> spread_rows
+//   group_rows -> quantize_rows (scale_shift) -> describe_groups -> the product -> return_rows
 //   Oracle: the same on the host (checks/expert_groups_check.cu). Bytes moved: those of lists;
-//   spread_rows moves each row once. At most kGroupsMost experts.
+//   return_rows moves each row once. At most kGroupsMost experts.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,7 @@ void describe_groups(const QuantizedGemm& gemm, const DeviceLinear& w, int numbe
 
 /// Row i of `to` is row position[i] of `from`, where that is not negative; `columns` is a multiple
 /// of 4.
-struct SpreadRows {
+struct ReturnRows {
   const float* from = nullptr;
   const int32_t* position = nullptr;
   int32_t count = 0;
@@ -73,6 +73,6 @@ struct SpreadRows {
   float* to = nullptr;
   int64_t to_stride = 0;
 };
-void spread_rows(const SpreadRows& rows, const Launcher& launcher);
+void return_rows(const ReturnRows& rows, const Launcher& launcher);
 
 }  // namespace nibble::cuda

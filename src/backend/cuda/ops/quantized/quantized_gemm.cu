@@ -1,5 +1,6 @@
 // This file launches the products of codes; the kernel is quantized_tile.cuh.
 #include "backend/cuda/ops/linear/linear_select.h"
+#include "backend/cuda/ops/quantized/blocks_in_software.h"
 #include "backend/cuda/ops/quantized/quantized_tile.cuh"
 #include "backend/cuda/ops/quantized/sm100/products_sm100.h"
 #include "backend/cuda/runtime/launch.cuh"
@@ -53,6 +54,14 @@ void check_blocks(const QuantizedGemm& gemm) {
         "matrices or inputs in the wrong order");
 }
 
+void multiply_blocks(const QuantizedGemm& gemm, const QuantizedPlan& plan,
+                     const Launcher& launcher) {
+  if ((launcher.skipped & step_bit(launcher.step)) != 0) return;  // addresses may mean nothing
+  if (plan.matrix == Architecture::Fp4::blocks) return multiply_blocks(gemm, launcher);
+  if (gemm.experts.present()) return experts_sm100(gemm, plan.tokens, launcher);
+  linear_sm100(gemm, plan.tokens, launcher);
+}
+
 void prepare(Format format, const Launcher& launcher) {
   for (const auto output :
        {QuantizedOutput::bf16, QuantizedOutput::f32, QuantizedOutput::add, QuantizedOutput::swiglu})
@@ -66,6 +75,7 @@ void prepare(Format format, const Launcher& launcher) {
 }  // namespace
 
 void quantized_gemm_prepare(const Launcher& launcher) {
+  if (launcher.card.fp4 == Architecture::Fp4::blocks) return;
   if (launcher.card.uses_tensor_memory()) {
     prepare_linear_sm100(launcher);
     return prepare_experts_sm100(launcher);
@@ -84,9 +94,7 @@ void quantized_gemm(const QuantizedGemm& gemm, const Launcher& launcher, int64_t
   if (plan.order != CodeOrder::words) {
     check_blocks(gemm);
     log_launch(launcher, plan, {.weights = bytes_of(gemm, matrices)});
-    if ((launcher.skipped & step_bit(launcher.step)) != 0) return;  // addresses may mean nothing
-    return gemm.experts.present() ? experts_sm100(gemm, plan.tokens, launcher.in_order())
-                                  : linear_sm100(gemm, plan.tokens, launcher.in_order());
+    return multiply_blocks(gemm, plan, launcher.in_order());
   }
   const int rows_each = quantized_tile_rows(gemm.output);
   const int32_t most = gemm.experts.present() ? gemm.experts.rows_max : gemm.rows;

@@ -45,10 +45,10 @@ int64_t rows_of_matrix(const QuantizedGemm& gemm, int64_t matrices) {
 }
 
 /// CUTLASS chooses stages and shared memory when it is compiled.
-QuantizedPlan select_sm100(const QuantizedGemm& gemm, int64_t matrices) {
+QuantizedPlan select_sm100(const QuantizedGemm& gemm, int64_t matrices, const Architecture& card) {
   const int32_t many = gemm.experts.present() ? kSm100ExpertTokens : kSm100ManyTokens;
   return {.format = Format::nvfp4,
-          .matrix = Architecture::Fp4::machine,
+          .matrix = card.fp4,
           .order = gemm.weight.order,
           .output = gemm.output,
           .tokens = rows_of_matrix(gemm, matrices) <= kSm100FewTokens ? kSm100FewTokens : many};
@@ -58,7 +58,7 @@ QuantizedPlan select_sm100(const QuantizedGemm& gemm, int64_t matrices) {
 
 QuantizedPlan select_quantized(const QuantizedGemm& gemm, int64_t matrices,
                                const Architecture& card) {
-  if (gemm.weight.order != CodeOrder::words) return select_sm100(gemm, matrices);
+  if (gemm.weight.order != CodeOrder::words) return select_sm100(gemm, matrices, card);
   const Format format = gemm.weight.format;
   CHECK(format == Format::fp8 ? card.converts_fp8() : card.fp4 != Architecture::Fp4::off,
         "a card that does not multiply codes of ", format_name(format));
@@ -81,7 +81,7 @@ QuantizedPlan select_quantized(const QuantizedGemm& gemm, int64_t matrices,
 }
 
 std::string QuantizedPlan::text() const {
-  constexpr std::string_view kMatrices[] = {"", "fp4 ", "fp4 emulated "};
+  constexpr std::string_view kMatrices[] = {"", "fp4 ", "fp4 emulated ", "fp4 emulated "};
   constexpr std::string_view kOutputs[] = {"bf16", "f32", "f32, added", "swiglu"};
   const std::string product =
       concat(kMatrices[static_cast<int>(matrix)], format_name(format), " x ", format_name(format),
