@@ -25,6 +25,10 @@ find_path(NIBBLE_RAPIDJSON rapidjson/rapidjson.h REQUIRED)
 find_path(NIBBLE_BOOST boost/version.hpp REQUIRED)
 set(nibble_compiled_in ${NIBBLE_TOMLPLUSPLUS}/toml++/toml.h ${NIBBLE_RAPIDJSON}/rapidjson/rapidjson.h
     ${NIBBLE_BOOST}/boost/version.hpp)
+set(nibble_cutlass "")  # its code is in the kernels for compute capability 10
+if(NIBBLE_CUDA AND NIBBLE_CUDA_TARGETS MATCHES "10[0-9][af]-")
+  set(nibble_cutlass ${NIBBLE_CUTLASS_DIR})
+endif()
 install(CODE "
   set(program \"$<TARGET_FILE:nibble>\")
   set(emulator \"${CMAKE_CROSSCOMPILING_EMULATOR}\")
@@ -34,6 +38,7 @@ install(CODE "
   set(system_libraries [==[${nibble_system_libraries}]==])
   set(xgrammar \"${NIBBLE_XGRAMMAR_DIR}\")
   set(cuda \"${NIBBLE_CUDA}\")
+  set(cutlass \"${nibble_cutlass}\")
   include(\"${PROJECT_SOURCE_DIR}/cmake/install_texts.cmake\")
   include(\"${PROJECT_SOURCE_DIR}/cmake/install_notice.cmake\")
 ")

@@ -52,9 +52,8 @@ def kind_of(name):
     return None
 
 
-def kernels_of(path):
-    """{(target, name): Kernel} of the products of codes in a file."""
-    found = {}
+def operations_of(path):
+    """{(target, name): [operation, ...]} of all kernels in a file."""
     target = name = ""
     lines = collections.defaultdict(list)
     for line in printed("--dump-sass", path).splitlines():
@@ -65,7 +64,13 @@ def kernels_of(path):
             lines[target, name] = []
         elif match := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line):
             lines[target, name].append(match[1])
-    for (where, function), code in lines.items():
+    return lines
+
+
+def kernels_of(path):
+    """{(target, name): Kernel} of the products of codes in a file."""
+    found = {}
+    for (where, function), code in operations_of(path).items():
         kind = kind_of(function)
         if kind is not None:
             operations = {part: sum(op.startswith(part) for op in code)

@@ -61,6 +61,7 @@ Result<int> write_receipt(const Arguments& arguments, Terminal& terminal) {
       arguments.positional_count() > 0 ? arguments.positional(0) : "nibble-receipt.json";
   const double seconds = TRY(arguments.number("seconds", 0, 3600));
   const Receipt receipt = TRY(take_receipt(seconds, terminal));
+  remember_receipt(receipt, terminal);
   const std::string document = receipt_json(receipt).dump_pretty();
   TRY(write_file_atomically(file, document));
   TRY(terminal.out(arguments.enabled("json") ? document : receipt_text(receipt)));

@@ -231,6 +231,41 @@ std::vector<Case> code_cases() {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlockCodes, testing::ValuesIn(code_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
+/// The same of products by tensor memory, by software in its place: matrices in blocks, groups of
+/// experts. There up is rounded to BF16 before it meets gate, so a code of down's inputs turns now
+/// and then.
+class CudaBlockTensorMemory : public CudaBlock {};
+
+Result<std::unique_ptr<Backend>> make_tensor_memory_backend(const Weights& weights,
+                                                            const ModelConfig& config,
+                                                            const BackendOptions& options) {
+  auto backend = make_settled_cuda_backend(
+      weights, config, options, {.activations = options.activations, .way = Fp4Products::blocks});
+  if (backend.ok())
+    EXPECT_NE(backend.value()->kernel_table().find("by tensor memory"), std::string::npos);
+  return backend;
+}
+
+TEST_P(CudaBlockTensorMemory, IsNearTheReference) {
+  const BackendOptions options{.activations = Activations::declared};
+  compare({.cuda = options,
+           .reference = options,
+           .make_reference = make_bf16_prompt_reference_backend,
+           .make_cuda = make_tensor_memory_backend,
+           .error_max = kSteppedErrorMax});
+}
+
+std::vector<Case> tensor_memory_cases() {
+  std::vector<Case> cases;
+  for (const Case& c : kCases)
+    if (!c.declared.empty() && c.layout == WeightLayout::nvfp4 &&
+        (c.block == Block::embed_and_head || (c.hidden % 128 == 0 && c.width % 128 == 0)))
+      cases.push_back(c);
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlockTensorMemory, testing::ValuesIn(tensor_memory_cases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
 /// With activations f32 the remaining differences are the order of sums and the bits that the
 /// multipliers drop.
 class CudaBlockF32 : public CudaBlock {};

@@ -54,7 +54,7 @@ class CudaBackend final : public TowerBackend {
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
   Result<void> take_products(Fp4Products way) {
-    return take_fp4_products(activations_, way, context_.launcher);
+    return take_fp4_products(activations_, way, config_, weights_, context_.launcher);
   }
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
   void watch_blocks(BlockWatch watch) { watch_ = std::move(watch); }

@@ -28,6 +28,7 @@ std::string words_of(Activations activations, InputScales scales, const Architec
     case Architecture::Fp4::machine:
       return name + " (products of codes)";
     case Architecture::Fp4::software:
+    case Architecture::Fp4::blocks:
       return name + " (products of codes, 4-bit ones emulated)";
     default:
       return name + " (emulated)";

@@ -10,6 +10,7 @@
 #include "backend/cuda/ops/draft/draft.h"
 #include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/ops/linear/linear.h"
+#include "backend/cuda/ops/quantized/expert_groups.h"
 #include "backend/cuda/ops/quantized/quantized_rows.h"
 #include "backend/cuda/ops/route/prompt_route.h"
 
@@ -157,8 +158,16 @@ class Cutter {
     const int64_t share = config_.moe ? config_.moe->top_k : 1;
     const int64_t widest = std::max({share * work_.x_stride, work_.mixed_stride, work_.act_stride});
     const int64_t codes = share * fp8_row_bytes(work_.act_stride);  // of the inputs of down
-    work_.rounded = carver_.take(rows_ * std::max(widest * kBf16, codes));
-    work_.ahead = carver_.take(rows_ * fp8_row_bytes(work_.x_stride));
+    const int64_t filled = std::max({work_.x_stride, work_.mixed_stride, work_.act_stride});
+    const int64_t parts = config_.moe ? std::min<int64_t>(config_.moe->experts, rows_ * share) : 1;
+    work_.rounded =
+        carver_.take(rows_ * std::max(widest * kBf16, codes) + fp4_filling_bytes(parts, filled));
+    work_.ahead =
+        carver_.take(rows_ * fp8_row_bytes(work_.x_stride) + fp4_filling_bytes(1, work_.x_stride));
+    if (!config_.moe) return;
+    const int64_t places = moe_rows() * share;
+    work_.groups = carver_.take(group_bytes(config_.moe->experts, places));
+    work_.ordered = carver_.take(places * config_.hidden * kF32);
   }
 
   void cut_batch() {

@@ -127,6 +127,8 @@ struct Workspace {
   DeviceSlice flag;      // I32 [1]
   DeviceSlice rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
   DeviceSlice ahead;     // codes of x that a norm made for the products after it, or nothing
+  DeviceSlice groups;    // ExpertGroups, with declared activations of experts, or nothing
+  DeviceSlice ordered;   // F32 [MoE row block * top_k][hidden], likewise: rows in order of experts
 
   // With activations f32, else nothing (f32_products.h); places are assignments and shared rows.
   DeviceSlice spread;   // BF16 [places][x_stride], the inputs of experts

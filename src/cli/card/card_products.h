@@ -3,10 +3,12 @@
 // cache folder, so that it is asked once for each card, driver and program.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "backend/cuda/activations/activation_rule.h"
 #include "backend/cuda/ops/quantized/fp4_cases.h"
+#include "backend/cuda/proof/proof_memory.h"
 #include "base/result.h"
 #include "model/backend.h"
 
@@ -18,6 +20,12 @@ struct ProductsRequest {
   bool require_native = false;                  // refuse where products are not made of 4-bit codes
   cuda::Fp4Fault fault = cuda::Fp4Fault::none;  // planted by tests; then nothing is remembered
 };
+
+/// Returns the subject of a proof on this card by this program.
+ProofSubject proof_subject(const CardIdentity& card, Fp4Products way);
+/// The file that remembers it; empty where no folder is known, or nothing tells this program from
+/// another.
+std::filesystem::path proof_file(const ProofSubject& subject);
 
 /// Refuses before anything is read where products of 4-bit codes are required and cannot be made.
 /// `obstacle`: a backend or weights without them; or empty.

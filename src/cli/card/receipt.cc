@@ -180,6 +180,12 @@ std::string verdict_text(const Receipt& receipt) {
                 ? "the card's instruction for 4-bit codes computes what this program does"
                 : "the card's instruction for 4-bit codes does not compute what this program does, "
                   "which runs the weight-only kernels instead";
+  else if (receipt.card.has_tensor_memory)
+    text +=
+        is_sound(receipt)
+            ? "the card's products of 4-bit codes by tensor memory are those of this program"
+            : "the card's products of 4-bit codes by tensor memory stay off, and the weight-only "
+              "kernels run instead";
   else
     text += concat(
         "the card has no instruction for 4-bit codes; the kernels for it ran with "

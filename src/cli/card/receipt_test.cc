@@ -118,6 +118,17 @@ TEST(Receipt, IsSoundOnlyIfAllIs) {
   EXPECT_FALSE(is_sound(receipt)) << "a harness that tried nothing";
 }
 
+TEST(Receipt, SaysWhetherProductsByTensorMemoryAreOn) {
+  Receipt receipt = hopper();
+  receipt.card.has_tensor_memory = true;
+  EXPECT_EQ(verdict_text(receipt),
+            "sound: the card's products of 4-bit codes by tensor memory are those of this program");
+  receipt.checks[0].failed = 2;
+  EXPECT_EQ(verdict_text(receipt),
+            "not sound: 2 checks failed; the card's products of 4-bit codes by tensor memory stay "
+            "off, and the weight-only kernels run instead");
+}
+
 TEST(Receipt, KnowsDataSheets) {
   const auto of = [](const char* name, int32_t capability, int64_t mib) {
     Receipt receipt;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/proof/proof_memory.h"
+#include "cli/card/card_products.h"
 #include "cli/card/commit.h"
 #include "cli/card/model_check.h"
 #include "cli/card/nvml.h"
@@ -65,6 +65,22 @@ Result<Receipt> take_receipt(double seconds, Terminal& terminal) {
   else
     take(broken_part("measurements", ran, figures.error()));
   return receipt;
+}
+
+void remember_receipt(const Receipt& receipt, Terminal& terminal) {
+  if (!receipt.card.has_tensor_memory) return;
+  const ProofSubject subject = proof_subject(receipt.card, Fp4Products::instruction);
+  const std::filesystem::path file = proof_file(subject);
+  const bool sound = is_sound(receipt);
+  const auto kept = file.empty()
+                        ? Result<void>(make_error(ErrorCode::io, {.what = "the cache folder",
+                                                                  .expected = "one that is known",
+                                                                  .found = "none"}))
+                        : remember_proof(file, subject,
+                                         sound ? cuda::Fp4Proof::equal : cuda::Fp4Proof::different);
+  terminal.err(concat("products of 4-bit codes by tensor memory are ",
+                      sound && kept.ok() ? "on" : "off", " for this card",
+                      kept.ok() ? "" : concat(": ", kept.error().message), "\n"));
 }
 
 }  // namespace nibble

@@ -10,5 +10,8 @@ namespace nibble {
 /// error for each part. A card that fails is a failed check, the last. Errors: as card_identity;
 /// no_memory.
 Result<Receipt> take_receipt(double seconds, Terminal& terminal);
+/// Turns products by tensor memory on for this card, driver and program, if the receipt is sound,
+/// or else off, and says so. Nothing on a card without tensor memory.
+void remember_receipt(const Receipt& receipt, Terminal& terminal);
 
 }  // namespace nibble

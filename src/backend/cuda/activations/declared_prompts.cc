@@ -25,6 +25,15 @@ QuantizedInput ahead_of(const Context& context, const DeviceLinear& weight, int6
   return rows;
 }
 
+/// The lists of experts' rows.
+QuantizedExperts prompt_lists(const PromptMlpMemory& memory) {
+  static_assert(sizeof(ExpertTile) == 3 * sizeof(int32_t) && offsetof(ExpertTile, begin) == 4);
+  return {.list = memory.tiles.as<int32_t>(),
+          .stride = 3,
+          .rows_max = kTileTokens,
+          .count = memory.tile_count.as<int32_t>()};
+}
+
 /// Rounds rows, or makes codes of them where the product is made of codes.
 PromptInput rounded(const Context& context, const RoundInputs& rows) {
   if (in_fp4(context, rows.weight) || in_fp8(context, rows.weight))
@@ -46,7 +55,8 @@ const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half
   const LayerWeights& w = context.layer(next);
   const bool attends = config.layers[static_cast<size_t>(next)] == LayerKind::attention;
   const DeviceLinear& first = !mixer ? w.dense_mlp.gate : attends ? w.attention.q : w.delta_net.qkv;
-  const bool codes = in_fp4(context, first) || (rows == PassRows::prompt && in_fp8(context, first));
+  const bool codes = (in_fp4(context, first) && !in_blocks(first)) ||
+                     (rows == PassRows::prompt && in_fp8(context, first));
   return codes ? &first : nullptr;
 }
 
@@ -94,6 +104,8 @@ PromptInput sorted_input(const Context& context, const PromptInput& in,
   if (!rounds(weight)) return in;
   const PromptMlpMemory& memory = context.plan.mlp();
   const int32_t top_k = context.config.moe->top_k;
+  if (in_blocks(weight))
+    group_rows({.lists = prompt_lists(memory), .groups = groups_of(context)}, context.launcher);
   return rounded(context, {.weight = weight,
                            .count = context.prompts.rows * top_k,
                            .x = in.x,
@@ -128,7 +140,11 @@ void prompt_gemm(const Context& context, const PromptGemm& product, const Launch
   // Evenly spread choices of `rows` assignments reach as many experts as there are rows.
   const int64_t matrices = experts ? std::min(gemm.rows, context.config.moe->experts) : 1;
   if (!product.codes.present()) return prefill_gemm(gemm, launcher, matrices);
-  static_assert(sizeof(ExpertTile) == 3 * sizeof(int32_t) && offsetof(ExpertTile, begin) == 4);
+  const bool grouped = experts && in_blocks(gemm.weight);
+  const ExpertGroups groups = grouped ? groups_of(context) : ExpertGroups();
+  QuantizedExperts lists = experts ? prompt_lists(context.plan.mlp()) : QuantizedExperts();
+  lists.gather = gemm.gather;
+  lists.groups = grouped ? &groups : nullptr;
   quantized_gemm({.x = product.codes,
                   .rows = gemm.rows,
                   .weight = gemm.weight,
@@ -141,11 +157,7 @@ void prompt_gemm(const Context& context, const PromptGemm& product, const Launch
                   .y_stride = gemm.y_stride,
                   .codes = product.act,
                   .next = product.next,
-                  .experts = {.list = reinterpret_cast<const int32_t*>(gemm.tiles),
-                              .stride = 3,
-                              .rows_max = kTileTokens,
-                              .count = gemm.tile_count,
-                              .gather = gemm.gather}},
+                  .experts = lists},
                  launcher, matrices);
 }
 

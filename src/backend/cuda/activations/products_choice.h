@@ -10,8 +10,9 @@
 namespace nibble {
 
 /// Activations::declared has products widened to BF16, or of 4-bit codes by the card's instruction,
-/// or by software in its place, for checks on other cards.
-enum class Fp4Products : uint8_t { widened, instruction, software };
+/// or by software in its place, for checks on other cards; blocks: by software in place of tensor
+/// memory, in tests.
+enum class Fp4Products : uint8_t { widened, instruction, software, blocks };
 
 struct ProductsChoice {
   Activations activations = Activations::automatic;  // in place of those that were asked for

@@ -3,54 +3,12 @@
 
 #include <algorithm>
 
+#include "backend/cuda/activations/lay_weights.h"
 #include "base/concat.h"
 
 namespace nibble::cuda {
-namespace {
-
-/// The lists of routing: up to 8 assignments of one expert in each entry. Inputs and results are
-/// those of assignments.
-QuantizedExperts lists_of(const Routing& routing) {
-  return {.list = reinterpret_cast<const int32_t*>(routing.items),
-          .stride = 4,
-          .rows_max = 8,
-          .count = routing.item_count,
-          .gather = routing.assignments,
-          .scatter = routing.assignments};
-}
-
-/// A Part has the matrices of routed experts or of the shared one, and the rows of args.act and
-/// args.y that are theirs.
-struct Part {
-  const DeviceLinear& low;
-  const DeviceLinear& high;
-  int32_t count = 0;                // rows
-  int64_t begin = 0;                // the first
-  int32_t share = 1;                // adjacent rows made of one row of args.x
-  const int32_t* matrix = nullptr;  // [count], the expert of each row
-  QuantizedExperts lists;
-  int64_t matrices = 1;  // that are read
-};
-Part part_of(const ExpertArgs& args, ExpertMatrices which) {
-  if (which == ExpertMatrices::shared)
-    return {.low = args.shared_low,
-            .high = args.shared_high,
-            .count = args.rows,
-            .begin = args.shared_begin};
-  const int32_t assignments = args.rows * args.top_k;
-  return {.low = args.routed_low,
-          .high = args.routed_high,
-          .count = assignments,
-          .share = args.top_k,
-          .matrix = args.routing.experts,
-          .lists = lists_of(args.routing),
-          // Evenly spread choices reach as many experts as there are assignments.
-          .matrices = std::min(assignments, args.experts)};
-}
-
-}  // namespace
-
-Result<void> take_fp4_products(Activations activations, Fp4Products way, Launcher& launcher) {
+Result<void> take_fp4_products(Activations activations, Fp4Products way, const ModelConfig& config,
+                               WeightStore& weights, Launcher& launcher) {
   if (way == Fp4Products::widened) return {};
   const bool machine = way == Fp4Products::instruction;
   if (activations != Activations::declared)
@@ -58,10 +16,10 @@ Result<void> take_fp4_products(Activations activations, Fp4Products way, Launche
                                                                : "emulated products of 4-bit codes",
                                                .expected = "--activations declared",
                                                .found = activations_name(activations)});
-  if (machine && !launcher.card.has_fp4_mma())
+  if (machine && !launcher.card.multiplies_fp4())
     return make_error(ErrorCode::unsupported,
                       {.what = "products of 4-bit codes",
-                       .expected = "a card of compute capability 12.0 or 12.1",
+                       .expected = "a card of compute capability 10 or 12",
                        .found = concat("code for ", launcher.card.code.name())});
   if (!machine && launcher.card.has_fp4_mma())
     return make_error(ErrorCode::unsupported,
@@ -69,9 +27,12 @@ Result<void> take_fp4_products(Activations activations, Fp4Products way, Launche
                        .expected = "a card without an instruction for them",
                        .found = concat("code for ", launcher.card.code.name()),
                        .advice = "leave --emulate-fp4 out"});
-  launcher.card.fp4 = machine ? Architecture::Fp4::machine : Architecture::Fp4::software;
+  launcher.card.fp4 = machine                      ? Architecture::Fp4::machine
+                      : way == Fp4Products::blocks ? Architecture::Fp4::blocks
+                                                   : Architecture::Fp4::software;
   quantized_gemm_prepare(launcher);
-  return {};
+  return launcher.card.uses_tensor_memory() ? lay_weights(weights, config, launcher)
+                                            : Result<void>();
 }
 
 bool in_fp4(const Context& context, const DeviceLinear& weight) {
@@ -83,20 +44,36 @@ bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear
 }
 
 bool makes_codes(const Context& context, const MlpWeights& mlp) {
-  return in_fp4(context, mlp.gate, mlp.up) && in_fp4(context, mlp.down);
+  return in_fp4(context, mlp.gate, mlp.up) && in_fp4(context, mlp.down) && !in_blocks(mlp.gate) &&
+         !in_blocks(mlp.down);
 }
 
 bool in_fp8(const Context& context, const DeviceLinear& weight) {
   return weight.present() && takes_fp8(weight, context.launcher.card);
 }
 
-QuantizedInput cut_rows(const DeviceSlice& memory, int64_t count, const DeviceLinear& weight) {
+ExpertGroups groups_of(const Context& context) {
+  DeviceCarver carver(context.work.groups.as<std::byte>());
+  return cut_groups(context.config.moe->experts, 0, carver);
+}
+
+ColumnOrder column_order(const DeviceLinear& weight) {
+  const bool packed =
+      weight.order == CodeOrder::paired_blocks || weight.order == CodeOrder::act_blocks;
+  return packed ? ColumnOrder::packed : ColumnOrder::plain;
+}
+
+QuantizedInput cut_rows(const DeviceSlice& memory, int64_t count, const DeviceLinear& weight,
+                        int64_t parts) {
   const int64_t cols = weight.cols;
   const bool fp4 = weight.activations == ActivationFormat::nvfp4;
-  CHECK(count * (fp4 ? fp4_row_bytes(cols) : fp8_row_bytes(cols)) <= memory.bytes(), count,
-        " rows of ", cols, " columns in ", memory.bytes(), " bytes");
+  const bool blocks = in_blocks(weight);
+  CHECK(count * (fp4 ? fp4_row_bytes(cols) : fp8_row_bytes(cols)) +
+                (blocks ? fp4_filling_bytes(parts, cols) : 0) <=
+            memory.bytes(),
+        count, " rows of ", cols, " columns in ", memory.bytes(), " bytes");
   auto* codes = memory.as<uint8_t>();
-  return fp4 ? cut_fp4_rows(codes, count, cols)
+  return fp4 ? cut_fp4_rows(codes, count, cols, blocks ? ScaleOrder::blocks : ScaleOrder::rows)
              : cut_fp8_rows(codes, count, cols, weight.activations);
 }
 
@@ -106,7 +83,10 @@ QuantizedInput codes_in(uint16_t* act, int64_t count, int64_t stride, const Devi
 
 QuantizedInput make_quantized_rows(const Context& context, const RoundInputs& args,
                                    const Launcher& launcher) {
-  const QuantizedInput out = cut_rows(context.work.rounded, args.count, args.weight);
+  const bool grouped = in_blocks(args.weight) && args.matrix != nullptr;
+  const int64_t parts = grouped ? std::min(args.count, context.config.moe->experts) : 1;
+  QuantizedInput out = cut_rows(context.work.rounded, args.count, args.weight, parts);
+  if (grouped) out.scale_shift = groups_of(context).shift;
   quantize_rows({.weight = args.weight,
                  .count = args.count,
                  .x = args.x,
@@ -125,14 +105,16 @@ void linear_fp4(const Context& context, const LinearArgs& args, const QuantizedI
                 const Launcher& launcher) {
   const LinearOutput& output = args.outputs[0];
   CHECK(args.count == 1 && output.finish != Finish::convolve, args.count, " outputs");
-  const QuantizedInput x = codes.present() ? codes
-                                           : make_quantized_rows(context,
-                                                                 {.weight = output.weight,
-                                                                  .count = args.rows,
-                                                                  .x = args.x,
-                                                                  .x_stride = args.x_stride,
-                                                                  .from = args.gather},
-                                                                 launcher);
+  const QuantizedInput x = codes.present()
+                               ? codes
+                               : make_quantized_rows(context,
+                                                     {.weight = output.weight,
+                                                      .count = args.rows,
+                                                      .x = args.x,
+                                                      .x_stride = args.x_stride,
+                                                      .from = args.gather,
+                                                      .order = column_order(output.weight)},
+                                                     launcher);
   quantized_gemm(
       {.x = x,
        .rows = args.rows,
@@ -141,61 +123,6 @@ void linear_fp4(const Context& context, const LinearArgs& args, const QuantizedI
        .y = output.y,
        .y_stride = output.y_stride},
       launcher);
-}
-
-QuantizedInput gate_up_fp4(const Context& context, const ExpertArgs& args, const ExpertCodes& how,
-                           const Launcher& launcher) {
-  const Part part = part_of(args, how.which);
-  const QuantizedInput x = how.codes.present() ? how.codes
-                                               : make_quantized_rows(context,
-                                                                     {.weight = part.low,
-                                                                      .count = part.count,
-                                                                      .x = args.x,
-                                                                      .x_stride = args.x_stride,
-                                                                      .share = part.share,
-                                                                      .matrix = part.matrix},
-                                                                     launcher);
-  uint16_t* act = args.act + part.begin * args.act_stride;
-  const QuantizedInput codes =
-      makes_codes(context, {.gate = part.low, .up = part.high, .down = how.down})
-          ? codes_in(act, part.count, args.act_stride, how.down)
-          : QuantizedInput{};
-  quantized_gemm(
-      {.x = x,
-       .rows = part.count,
-       .weight = part.low,
-       .up = part.high,
-       .output = codes.present() ? QuantizedOutput::swiglu_codes : QuantizedOutput::swiglu,
-       .order = ColumnOrder::plain,
-       .y = act,
-       .y_stride = args.act_stride,
-       .codes = codes,
-       .next = how.down,
-       .experts = part.lists},
-      launcher, part.matrices);
-  return codes;
-}
-
-void down_fp4(const Context& context, const ExpertArgs& args, const ExpertCodes& how,
-              const Launcher& launcher) {
-  const Part part = part_of(args, how.which);
-  const QuantizedInput x = how.codes.present()
-                               ? how.codes
-                               : make_quantized_rows(context,
-                                                     {.weight = part.low,
-                                                      .count = part.count,
-                                                      .x = args.act + part.begin * args.act_stride,
-                                                      .x_stride = args.act_stride,
-                                                      .matrix = part.matrix},
-                                                     launcher);
-  quantized_gemm({.x = x,
-                  .rows = part.count,
-                  .weight = part.low,
-                  .output = QuantizedOutput::f32,
-                  .y = args.y + part.begin * args.y_stride,
-                  .y_stride = args.y_stride,
-                  .experts = part.lists},
-                 launcher, part.matrices);
 }
 
 }  // namespace nibble::cuda

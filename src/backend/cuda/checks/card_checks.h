@@ -17,6 +17,11 @@ void check_harness(Tally& tally);
 void check_quantized_rows(Tally& tally);
 void check_norm_rows(Tally& tally);
 void check_fp4(Tally& tally);
+/// Operands in the order of tensor memory and products of them, without it in software.
+void check_blocks(Tally& tally);
+// The same of experts.
+void check_expert_groups(Tally& tally);
+void check_expert_products(Tally& tally);
 
 /// Products in FP8; nothing where the card has no instruction for them.
 void check_fp8(Tally& tally);

@@ -1,10 +1,10 @@
 // The speed of memory, of products like those of generated tokens (few rows, so bound by the bytes
 // of weights) and like those of prompts (bound by products), as the backend launches them.
 #include <chrono>
+#include <numeric>
 
-#include "backend/cuda/checks/fp4_check.h"
+#include "backend/cuda/checks/block_operands.h"
 #include "backend/cuda/checks/linear_weights.h"
-#include "backend/cuda/checks/quantized_operands.h"
 #include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
@@ -75,6 +75,7 @@ class CardTimes {
   void add_memory();
   void add_generation();
   void add_prompts();
+  void put_in_blocks(cuda::QuantizedGemm& gemm, const QuantizedSide& x, const Launcher& launcher);
   void add_codes(const SideFormat& kind, const char* name, SpeedLimit limit);
   void add_rounding();
   void add_steps();
@@ -189,26 +190,44 @@ void CardTimes::add_prompts() {
   add_prompt("prompts: 5120 x 17408, NVFP4", weight(Format::nvfp4, kDense, kWide));
 }
 
+/// Nothing else reads these operands.
+void CardTimes::put_in_blocks(cuda::QuantizedGemm& gemm, const QuantizedSide& x,
+                              const Launcher& launcher) {
+  constexpr int64_t kScratchBytes = int64_t{64} << 20;
+  lay_blocks(gemm.weight, 1, cuda::CodeOrder::blocks,
+             {take<uint8_t>(kScratchBytes), static_cast<size_t>(kScratchBytes)}, launcher);
+  gemm.weight.order = cuda::CodeOrder::blocks;
+  std::vector<int32_t> places(gemm.rows);
+  std::iota(places.begin(), places.end(), 0);
+  gemm.x.scales = blocked_scales(x, places);
+  memory_.push_back(gemm.x.scales);
+  gemm.x.scale_order = cuda::ScaleOrder::blocks;
+}
+
 /// In software a hundredth of the tokens of 4-bit codes is enough.
 void CardTimes::add_codes(const SideFormat& kind, const char* name, SpeedLimit limit) {
   constexpr int kRows = 8192;
-  const Launcher launcher = fp4_launcher();
+  Launcher launcher = fp4_launcher();
+  const bool blocks = kind.format == Format::nvfp4 && launcher.card.has_tensor_memory();
+  if (blocks) launcher.card.fp4 = cuda::Architecture::Fp4::machine;
   const bool machine = launcher.card.fp4 == cuda::Architecture::Fp4::machine;
   const bool software = kind.format == Format::nvfp4 && !machine;
   const int tokens = software ? 64 : kTokens;
   const QuantizedSide x = random_rows(kind, tokens, kHidden, Numbers::any, 31);
   const QuantizedSide w = random_weight(kind, {1, kRows, kHidden}, Numbers::any, 41);
   sides_.insert(sides_.end(), {x, w});
-  const cuda::QuantizedGemm gemm{.x = {.codes = x.codes, .scales = x.scales, .factors = x.factors},
-                                 .rows = tokens,
-                                 .weight = linear_of(w, kRows),
-                                 .output = cuda::QuantizedOutput::bf16,
-                                 .y = act_,
-                                 .y_stride = kRows};
+  cuda::QuantizedGemm gemm{.x = {.codes = x.codes, .scales = x.scales, .factors = x.factors},
+                           .rows = tokens,
+                           .weight = linear_of(w, kRows),
+                           .output = cuda::QuantizedOutput::bf16,
+                           .y = act_,
+                           .y_stride = kRows};
+  if (blocks) put_in_blocks(gemm, x, launcher);
   timed_.push_back({{concat("prompts: 8192 x 2048, ", name, " codes, ", tokens, " tokens"),
-                     software  ? "emulated, slow"
-                     : machine ? "instruction"
-                               : code_,
+                     blocks     ? "tensor memory"
+                     : software ? "emulated, slow"
+                     : machine  ? "instruction"
+                                : code_,
                      machine ? limit : SpeedLimit::none, 2.0 * tokens * kRows * kHidden},
                     [gemm, launcher] { cuda::quantized_gemm(gemm, launcher); },
                     software ? 1 : 10});

@@ -12,7 +12,7 @@ namespace {
 
 using checks::Tally;
 
-enum class Ways : uint8_t { fp4, native, both };
+enum class Ways : uint8_t { fp4, blocks, native, both };
 
 struct Group {
   const char* name;
@@ -27,6 +27,12 @@ constexpr Group kGroups[] = {
        checks::check_norm_rows(tally);
      }},
     {"linears and experts of 4-bit codes", Ways::fp4, checks::check_fp4},
+    {"linears and experts by tensor memory", Ways::blocks,
+     [](Tally& tally) {
+       checks::check_blocks(tally);
+       checks::check_expert_groups(tally);
+       checks::check_expert_products(tally);
+     }},
     {"linears and experts in FP8", Ways::native, checks::check_fp8},
     {"linears of generated tokens", Ways::both,
      [](Tally& tally) { checks::check_linear(tally, checks::Matrices::all); }},
@@ -41,6 +47,8 @@ std::string ran(Ways ways, const CardIdentity& card) {
   switch (ways) {
     case Ways::fp4:
       return card.has_fp4_instruction ? "instruction" : "emulated";
+    case Ways::blocks:
+      return card.has_tensor_memory ? "tensor memory" : "emulated";
     case Ways::both:
       return concat("native (", card.code, ") and portable");
     default:

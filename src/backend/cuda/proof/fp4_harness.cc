@@ -94,6 +94,7 @@ Result<CardIdentity> card_identity(const CardLimit& limit) {
   cuda::Architecture card{.code = device.code};
   if (limit.portable_kernels) card.kernels = cuda::Architecture::Kernels::portable;
   facts.has_fp4_instruction = card.has_fp4_mma();
+  facts.has_tensor_memory = card.has_tensor_memory();
   return facts;
 }
 

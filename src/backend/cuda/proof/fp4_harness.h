@@ -23,6 +23,7 @@ struct CardIdentity {
   int32_t runtime_cuda = 0;  // that this program was built with
   std::string code;          // of this program, that runs there: "sm_120f"
   bool has_fp4_instruction = false;
+  bool has_tensor_memory = false;  // and products of codes by it, once a receipt has passed
 };
 /// The first card, or as much of it as `limit` leaves. Errors: as describe_cuda_device.
 Result<CardIdentity> card_identity(const CardLimit& limit);

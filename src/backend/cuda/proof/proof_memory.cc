@@ -152,6 +152,18 @@ ProofOutcome prove_products(const fs::path& file, const ProofSubject& subject,
   return outcome;
 }
 
+ProofOutcome receipt_proof(const fs::path& file, const ProofSubject& subject) {
+  const auto known = remembered_proof(file, subject);
+  if (!known)
+    return {.notice =
+                "this card's products of 4-bit codes are off until nibble doctor --receipt "
+                "has passed on this machine: the weight-only kernels run\n"};
+  if (*known == Fp4Proof::equal) return {.proof = *known};
+  return {.proof = *known,
+          .notice = failed_words(concat("a receipt, remembered in ", file.string()),
+                                 "nibble doctor --receipt tries the card again")};
+}
+
 std::string Fp4HarnessResult::text() const {
   if (equal()) return concat(cases, " fragments, every sum as computed");
   return concat(different, " sums of ", cases, " fragments differ, the first in fragment ",

@@ -40,6 +40,10 @@ struct ProofOutcome {
 ProofOutcome prove_products(const std::filesystem::path& file, const ProofSubject& subject,
                             const std::function<Result<Fp4HarnessResult>()>& harness);
 
+/// The result of a receipt of `subject`, and without one no proof: for products that are off until
+/// `nibble doctor --receipt` has passed. Nothing is compared here.
+ProofOutcome receipt_proof(const std::filesystem::path& file, const ProofSubject& subject);
+
 /// This program among others: its build ID, or the size and time of its file; empty: not known.
 std::string running_program();
 

@@ -140,6 +140,26 @@ TEST_F(ProofMemory, OnlyTheNewestAreKept) {
   EXPECT_LT(std::filesystem::file_size(file_), 4096U);
 }
 
+TEST_F(ProofMemory, WhatNeedsAReceiptIsOffUntilOnePassed) {
+  const ProofOutcome before = receipt_proof(file_, kSubject);
+  EXPECT_EQ(before.proof, Fp4Proof::none);
+  EXPECT_NE(before.notice.find("off until nibble doctor --receipt has passed"), std::string::npos);
+  EXPECT_EQ(std::ranges::count(before.notice, '\n'), 1);
+  EXPECT_FALSE(std::filesystem::exists(file_));
+  remember_proof(file_, kSubject, Fp4Proof::equal).value();
+  EXPECT_EQ(receipt_proof(file_, kSubject).proof, Fp4Proof::equal);
+  EXPECT_EQ(receipt_proof(file_, kSubject).notice, "");
+  ProofSubject other = kSubject;
+  other.program = "build 0a1c";
+  EXPECT_EQ(receipt_proof(file_, other).proof, Fp4Proof::none) << "another program needs its own";
+  remember_proof(file_, kSubject, Fp4Proof::different).value();
+  const ProofOutcome after = receipt_proof(file_, kSubject);
+  EXPECT_EQ(after.proof, Fp4Proof::different);
+  EXPECT_NE(after.notice.find("a receipt, remembered in " + file_.string()), std::string::npos);
+  file_.clear();
+  EXPECT_EQ(receipt_proof(file_, kSubject).proof, Fp4Proof::none);
+}
+
 TEST(ProofOfThisProgram, HasAName) {
   EXPECT_FALSE(running_program().empty());
   EXPECT_EQ(running_program(), running_program());

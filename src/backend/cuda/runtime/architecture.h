@@ -26,8 +26,8 @@ struct Architecture {
                                 // runs from compute capability 8.0 up; tests force it
 
   /// The way of products of 4-bit codes with 4-bit codes: none, the instruction, or kernels that
-  /// compute it in software, for checks on other cards.
-  enum class Fp4 : uint8_t { off, machine, software } fp4 = Fp4::off;
+  /// compute it in software, for checks on other cards; blocks: what tensor memory does, likewise.
+  enum class Fp4 : uint8_t { off, machine, software, blocks } fp4 = Fp4::off;
 
   bool operator==(const Architecture&) const = default;
 
@@ -41,6 +41,18 @@ struct Architecture {
   bool has_fp4_mma() const {
     return code.major == 12 && code.reach != CodeTarget::Reach::portable &&
            kernels == Kernels::native;
+  }
+  /// True if there are those that keep sums and block scales in tensor memory. Where the code is
+  /// for that capability, the build has the kernels too (ops/quantized/sm100).
+  bool has_tensor_memory() const {
+    return code.major == 10 && code.reach != CodeTarget::Reach::portable &&
+           kernels == Kernels::native;
+  }
+  /// True if 4-bit codes are multiplied by an instruction, in one way or the other.
+  bool multiplies_fp4() const { return has_fp4_mma() || has_tensor_memory(); }
+  /// True for products by tensor memory, or by software in its place.
+  bool uses_tensor_memory() const {
+    return fp4 == Fp4::blocks || (fp4 == Fp4::machine && has_tensor_memory());
   }
   /// True for a Hopper card, whatever code runs on it.
   static constexpr bool is_hopper(int compute_major) { return compute_major == 9; }

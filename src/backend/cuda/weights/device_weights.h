@@ -7,7 +7,7 @@
 //   nvfp4  values [N][K/2] E2M1 codes; scales [N][K/16] E4M3;
 //          factors [1]: w = code * scale * factor (always multiplies, whatever the file's
 //          direction)
-// Codes of values lie in their words as code_words.h says.
+// Codes of values lie in their words as code_words.h says, unless CodeOrder has it otherwise.
 // The experts of a layer are three such matrices with a leading expert axis: gate [E][F][D],
 // up [E][F][D], down [E][D][F]; `factors` then has `factor_stride` floats per expert.
 // With declared activations of a static scale (nvfp4: G, fp8_tensor), the factors are divided by G
@@ -75,12 +75,20 @@ constexpr FactorLayout layout_of(const QuantScheme& scheme) {
   }
 }
 
+/// The order of NVFP4 codes and scales. words: code_words.h, and scales row after row, as all
+/// kernels but those of compute capability 10 read them. blocks: whole nibbles (e2m1_nibbles), and
+/// scales in scale_blocks.h's order. paired_blocks: so too, and rows, 64 at a time, in packed order
+/// (prefill_order.h), as gate and up have them. act_blocks: as blocks, of a matrix whose inputs
+/// gate and up made, and therefore in packed order.
+enum class CodeOrder : uint8_t { words, blocks, paired_blocks, act_blocks };
+
 /// A DeviceLinear is one matrix [rows, cols], or a stack of them, one after the other without gaps.
 struct DeviceLinear {
   Format format = Format::bf16;
   FactorLayout layout = FactorLayout::none;
   ActivationFormat activations = ActivationFormat::high;  // what inputs are rounded to before it
   InputScales input_scales = InputScales::amax;           // of NVFP4
+  CodeOrder order = CodeOrder::words;
   uint32_t rest_rows = 0;  // rows from one part of the values to the next (rest_of); 0: one part
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;

@@ -1,6 +1,8 @@
 // This file launches the products of codes; the kernel is quantized_tile.cuh.
 #include "backend/cuda/ops/linear/linear_select.h"
+#include "backend/cuda/ops/quantized/blocks_in_software.h"
 #include "backend/cuda/ops/quantized/quantized_tile.cuh"
+#include "backend/cuda/ops/quantized/sm100/products_sm100.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/launch_log.h"
 
@@ -53,6 +55,24 @@ void check(const QuantizedGemm& gemm) {
         "codes of ", w.rows, " columns for a matrix of ", gemm.next.cols);
 }
 
+void check_blocks(const QuantizedGemm& gemm) {
+  const bool paired = gemm.output == QuantizedOutput::swiglu;
+  const auto in_pair = [](const DeviceLinear& w) { return w.order == CodeOrder::paired_blocks; };
+  CHECK(in_pair(gemm.weight) == paired && (!paired || in_pair(gemm.up)) &&
+            (!paired || gemm.order == ColumnOrder::packed) &&
+            gemm.experts.present() == (gemm.experts.groups != nullptr) &&
+            gemm.x.scale_order == ScaleOrder::blocks,
+        "matrices or inputs in the wrong order");
+}
+
+void multiply_blocks(const QuantizedGemm& gemm, const QuantizedPlan& plan,
+                     const Launcher& launcher) {
+  if ((launcher.skipped & step_bit(launcher.step)) != 0) return;  // addresses may mean nothing
+  if (plan.matrix == Architecture::Fp4::blocks) return multiply_blocks(gemm, launcher);
+  if (gemm.experts.present()) return experts_sm100(gemm, plan.tokens, launcher);
+  linear_sm100(gemm, plan.tokens, launcher);
+}
+
 void prepare(Format format, const Launcher& launcher) {
   for (const auto output : {QuantizedOutput::bf16, QuantizedOutput::f32, QuantizedOutput::add,
                             QuantizedOutput::swiglu, QuantizedOutput::swiglu_codes}) {
@@ -68,6 +88,11 @@ void prepare(Format format, const Launcher& launcher) {
 }  // namespace
 
 void quantized_gemm_prepare(const Launcher& launcher) {
+  if (launcher.card.fp4 == Architecture::Fp4::blocks) return;
+  if (launcher.card.uses_tensor_memory()) {
+    prepare_linear_sm100(launcher);
+    return prepare_experts_sm100(launcher);
+  }
   for (const Format format : {Format::nvfp4, Format::fp8}) {
     const bool made = format == Format::fp8 ? launcher.card.converts_fp8()
                                             : launcher.card.fp4 != Architecture::Fp4::off;
@@ -79,6 +104,11 @@ void quantized_gemm(const QuantizedGemm& gemm, const Launcher& launcher, int64_t
   if (gemm.rows == 0 || gemm.weight.rows == 0) return;
   check(gemm);
   const QuantizedPlan plan = select_quantized(gemm, matrices, launcher.card);
+  if (plan.order != CodeOrder::words) {
+    check_blocks(gemm);
+    log_launch(launcher, plan, {.weights = bytes_of(gemm, matrices)});
+    return multiply_blocks(gemm, plan, launcher.in_order());
+  }
   const int rows_each = quantized_tile_rows(gemm.output);
   const int32_t most = gemm.experts.present() ? gemm.experts.rows_max : gemm.rows;
   const QuantizedArgs args{.gemm = gemm,

@@ -15,6 +15,8 @@ struct int4;  // of the CUDA runtime
 
 namespace nibble::cuda {
 
+struct ExpertGroups;
+
 enum class QuantizedOutput : uint8_t {
   bf16,          // y = bf16(x W^T)
   f32,           // y = x W^T
@@ -37,6 +39,8 @@ struct QuantizedExperts {
   const int32_t* gather = nullptr;
   int32_t share = 1;
   const int32_t* scatter = nullptr;
+  /// By tensor memory, in place of gather and scatter: rows of x and y are those of the list.
+  const ExpertGroups* groups = nullptr;  // on the host
 
   constexpr bool present() const { return list != nullptr; }
 };

@@ -158,17 +158,27 @@ __device__ inline uint4 fp8_codes_of(const ColumnGroup& group, float scale) {
   return {words[0], words[1], words[2], words[3]};
 }
 
+/// Returns the place of a scale of row `to`, an input of matrix `matrix`.
+__device__ __forceinline__ int64_t fp4_scale_at(const QuantizedInput& out, int64_t to,
+                                                int64_t matrix, int scale, int scales) {
+  if (out.scale_order == ScaleOrder::rows) return to * scales + scale;
+  return scale_place(to + (out.scale_shift == nullptr ? 0 : out.scale_shift[matrix]), scale,
+                     scales);
+}
+
 /// Makes row a.to[item], or row `item`, of a.out in NVFP4 by a block of
 /// kThreads threads.
 template <int kThreads>
 __device__ __forceinline__ void make_fp4_row(const QuantizeRows& a, int item) {
   const int64_t to = a.to == nullptr ? item : a.to[item];
+  if (to < 0) return;
   const int first = static_cast<int>(threadIdx.x) * kRowGroup;
   const int cols = a.weight.cols;
+  const int64_t matrix = a.matrix == nullptr ? 0 : a.matrix[item];
   const InputRow row(a, item);
   float global = 0.0F;
   if (a.global == GlobalOf::file) {
-    global = input_scale_of(a.weight, a.matrix == nullptr ? 0 : a.matrix[item]);
+    global = input_scale_of(a.weight, matrix);
   } else {
     uint32_t bits = 0;
     for (int c = first; c < cols; c += kThreads * kRowGroup) bits = max(bits, largest(row.read(c)));
@@ -177,7 +187,7 @@ __device__ __forceinline__ void make_fp4_row(const QuantizeRows& a, int item) {
   }
   for (int c = first; c < cols; c += kThreads * kRowGroup)
     make_fp4_group(row.read(c), global, a.weight.input_scales,
-                   a.out.scales + (to * cols + c) / kRowGroup,
+                   a.out.scales + fp4_scale_at(a.out, to, matrix, c / kRowGroup, cols / kRowGroup),
                    reinterpret_cast<uint2*>(a.out.codes + (to * cols + c) / 2));
 }
 

@@ -3,7 +3,8 @@
 // scale, which is the file's input scale of the linear or made of the row alone:
 //   codes   nibbles in the order of e2m1_nibbles (code_words.h), so that they meet weights as the
 //           device stores them
-//   scales  e4m3(G * amax_16 / 6), saturated; zero becomes 0.125
+//   scales  e4m3(G * amax_16 / 6), saturated; zero becomes 0.125; one row after the other or in
+//           blocks (scale_blocks.h), where the matrix has them so
 //   factors with GlobalOf::row: 1 / G of each row, G = 2688 / amax of the row. Else 1 / G is in the
 //           weight's factors already (device_weights.h)
 // fp8_token, fp8_group, fp8_tensor: E4M3 codes of x / scale, saturated:
@@ -18,10 +19,13 @@
 #pragma once
 
 #include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/ops/quantized/scale_blocks.h"
 #include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
+
+enum class ScaleOrder : uint8_t { rows, blocks };
 
 /// Rows in NVFP4 or FP8, one after the other.
 struct QuantizedInput {
@@ -29,15 +33,24 @@ struct QuantizedInput {
   uint8_t* scales = nullptr;  // NVFP4: [rows][cols / 16], 16-byte aligned
   float* factors = nullptr;   // [rows][factors_each]; null: 1
   int32_t factors_each = 1;   // FP8: one for a row, or for every 128 columns of it
+  ScaleOrder scale_order = ScaleOrder::rows;
+  /// In blocks, the scales of row r of matrix e are those of row r + scale_shift[e]; null: r.
+  const int32_t* scale_shift = nullptr;
 
   constexpr bool present() const { return codes != nullptr; }
 };
 /// Returns the bytes of one row with its scales and factor.
 constexpr int64_t fp4_row_bytes(int64_t cols) { return cols / 2 + cols / 16 + 4; }
+/// Returns the bytes of scales that `parts` groups of rows may have beyond those of their rows,
+/// each in blocks of its own.
+constexpr int64_t fp4_filling_bytes(int64_t parts, int64_t cols) {
+  return parts * (kScaleBlockRows - 1) * (cols / 16);
+}
 /// Cuts rows of `cols` columns, a multiple of 256, out of memory of fp4_row_bytes() each, without
-/// factors.
-constexpr QuantizedInput cut_fp4_rows(uint8_t* memory, int64_t rows, int64_t cols) {
-  return {.codes = memory, .scales = memory + rows * (cols / 2)};
+/// factors. Blocks of scales need fp4_filling_bytes() besides.
+constexpr QuantizedInput cut_fp4_rows(uint8_t* memory, int64_t rows, int64_t cols,
+                                      ScaleOrder order = ScaleOrder::rows) {
+  return {.codes = memory, .scales = memory + rows * (cols / 2), .scale_order = order};
 }
 
 /// The same of rows in FP8, with a factor for every 128 columns at most.
@@ -65,7 +78,7 @@ struct QuantizeRows {
   ColumnOrder order = ColumnOrder::plain;  // packed: as prompts have it; plain: as generation does
   const int32_t* from = nullptr;           // [count], row of x; null: i / share
   int32_t share = 1;                       // adjacent rows of out that read one row of x
-  const int32_t* to = nullptr;             // [count], row of out; null: i
+  const int32_t* to = nullptr;             // [count], row of out; null: i; NVFP4: negative: no row
   const int32_t* matrix = nullptr;         // [count]; null: the first of a stack
   QuantizedInput out;                      // with factors where they are made of the row
 };

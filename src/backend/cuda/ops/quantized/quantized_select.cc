@@ -13,12 +13,23 @@ namespace nibble::cuda {
 bool takes_fp4(const DeviceLinear& weight, const Architecture& card) {
   return card.fp4 != Architecture::Fp4::off && weight.format == Format::nvfp4 &&
          weight.activations == ActivationFormat::nvfp4 &&
-         weight.cols % quantized_step_columns(Format::nvfp4) == 0;
+         weight.cols % quantized_step_columns(Format::nvfp4) == 0 &&
+         card.uses_tensor_memory() == (weight.order != CodeOrder::words);
+}
+
+bool fits_blocks(const DeviceLinear& weight) {
+  return weight.present() && weight.format == Format::nvfp4 &&
+         weight.activations == ActivationFormat::nvfp4 && weight.order == CodeOrder::words &&
+         weight.rows % kScaleBlockRows == 0;
+}
+
+bool fits_blocks(const DeviceLinear& gate, const DeviceLinear& up, const DeviceLinear& down) {
+  return fits_blocks(gate) && fits_blocks(up) && fits_blocks(down);
 }
 
 bool takes_fp8(const DeviceLinear& weight, const Architecture& card) {
   // Code that converts E4M3 has the matrix instruction too.
-  return card.fp4 != Architecture::Fp4::off && card.converts_fp8() &&
+  return card.fp4 != Architecture::Fp4::off && !card.uses_tensor_memory() && card.converts_fp8() &&
          weight.format == Format::fp8 &&
          (weight.activations == ActivationFormat::fp8_token ||
           weight.activations == ActivationFormat::fp8_tensor ||
@@ -26,13 +37,33 @@ bool takes_fp8(const DeviceLinear& weight, const Architecture& card) {
          weight.cols % kFp8Block == 0;
 }
 
+namespace {
+
+/// Returns the rows of x that a matrix is expected to have.
+int64_t rows_of_matrix(const QuantizedGemm& gemm, int64_t matrices) {
+  return gemm.experts.present() ? gemm.rows / std::max<int64_t>(matrices, 1) : gemm.rows;
+}
+
+/// CUTLASS chooses stages and shared memory when it is compiled.
+QuantizedPlan select_sm100(const QuantizedGemm& gemm, int64_t matrices, const Architecture& card) {
+  const int32_t many = gemm.experts.present() ? kSm100ExpertTokens : kSm100ManyTokens;
+  return {.format = Format::nvfp4,
+          .matrix = card.fp4,
+          .order = gemm.weight.order,
+          .output = gemm.output,
+          .tokens = rows_of_matrix(gemm, matrices) <= kSm100FewTokens ? kSm100FewTokens : many};
+}
+
+}  // namespace
+
 QuantizedPlan select_quantized(const QuantizedGemm& gemm, int64_t matrices,
                                const Architecture& card) {
+  if (gemm.weight.order != CodeOrder::words) return select_sm100(gemm, matrices, card);
   const Format format = gemm.weight.format;
   CHECK(format == Format::fp8 ? card.converts_fp8() : card.fp4 != Architecture::Fp4::off,
         "a card that does not multiply codes of ", format_name(format));
   const bool list = gemm.experts.present();
-  const int64_t rows_each = list ? gemm.rows / std::max<int64_t>(matrices, 1) : gemm.rows;
+  const int64_t rows_each = rows_of_matrix(gemm, matrices);
   QuantizedPlan plan{
       .format = format,
       .matrix = format == Format::nvfp4 ? card.fp4 : Architecture::Fp4::off,
@@ -51,13 +82,16 @@ QuantizedPlan select_quantized(const QuantizedGemm& gemm, int64_t matrices,
 }
 
 std::string QuantizedPlan::text() const {
-  constexpr std::string_view kMatrices[] = {"", "fp4 ", "fp4 emulated "};
+  constexpr std::string_view kMatrices[] = {"", "fp4 ", "fp4 emulated ", "fp4 emulated "};
   constexpr std::string_view kOutputs[] = {"bf16", "f32", "f32, added", "swiglu",
                                            "swiglu as nvfp4"};
-  return concat(kMatrices[static_cast<int>(matrix)], format_name(format), " x ",
-                format_name(format), " to ", kOutputs[static_cast<int>(output)], ", tiles of ",
-                kQuantizedTileRows, " x ", tokens, ", ", blocks, " blocks, ", stages, " stages, ",
-                shared_bytes, " bytes shared");
+  const std::string product =
+      concat(kMatrices[static_cast<int>(matrix)], format_name(format), " x ", format_name(format),
+             " to ", kOutputs[static_cast<int>(output)]);
+  if (order != CodeOrder::words)
+    return concat(product, " by tensor memory, tiles of ", kQuantizedTileRows, " x ", tokens);
+  return concat(product, ", tiles of ", kQuantizedTileRows, " x ", tokens, ", ", blocks,
+                " blocks, ", stages, " stages, ", shared_bytes, " bytes shared");
 }
 
 }  // namespace nibble::cuda

@@ -12,16 +12,22 @@
 namespace nibble::cuda {
 
 /// True if `weight` is in NVFP4, declares inputs in NVFP4 under an input scale, and the card
-/// multiplies such codes. (Its inputs are then rounded as `--activations declared` has them.)
+/// multiplies such codes, in the order that it has. (Its inputs are then rounded as
+/// `--activations declared` has them.)
 bool takes_fp4(const DeviceLinear& weight, const Architecture& card);
 /// True if `weight` is in FP8, declares inputs in FP8, and the card multiplies E4M3 codes where it
-/// multiplies 4-bit ones. It is for prompts alone: generated rows are bound by the bytes of W,
-/// which are the same either way.
+/// multiplies 4-bit ones within a warp. It is for prompts alone: generated rows are bound by the
+/// bytes of W, which are the same either way.
 bool takes_fp8(const DeviceLinear& weight, const Architecture& card);
+/// True if `weight` may be put into CodeOrder::blocks for products by tensor memory.
+bool fits_blocks(const DeviceLinear& weight);
+/// The same of gate, up and down, all three or none: gate and up write what down reads.
+bool fits_blocks(const DeviceLinear& gate, const DeviceLinear& up, const DeviceLinear& down);
 
 struct QuantizedPlan {
   Format format = Format::nvfp4;
   Architecture::Fp4 matrix = Architecture::Fp4::off;  // nvfp4: the way of its products
+  CodeOrder order = CodeOrder::words;                 // other ones: by tensor memory
   QuantizedOutput output = QuantizedOutput::bf16;
   int32_t tokens = 0;  // rows of x in a tile
   int32_t stages = 0;
@@ -44,6 +50,12 @@ inline constexpr int kQuantizedManyTokens = 128;
 inline constexpr int kQuantizedStepBytes = 64;  // codes of a row in a stage
 inline constexpr int kQuantizedSharedMost =
     101376;  // 99 KB, what a block of compute capability 12 may have
+
+// These are for compute capability 10 (sm100/): rows of x in a tile of 128 rows of W, one thread
+// block for each.
+inline constexpr int kSm100FewTokens = 64;
+inline constexpr int kSm100ManyTokens = 256;    // of a linear
+inline constexpr int kSm100ExpertTokens = 128;  // of experts
 
 /// Returns the rows of one matrix in a tile.
 constexpr int quantized_tile_rows(QuantizedOutput output) {

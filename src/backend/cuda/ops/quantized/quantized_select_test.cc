@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 
 namespace nibble::cuda {
@@ -35,6 +37,78 @@ TEST(QuantizedSelect, TheInstructionIsInCodeForComputeCapability12Alone) {
   Architecture portable = card_of(12, 0, Reach::family, Fp4::off);
   portable.kernels = Architecture::Kernels::portable;
   EXPECT_FALSE(portable.has_fp4_mma());
+}
+
+TEST(QuantizedSelect, TensorMemoryIsInCodeForFamilyAndExactTargetsOfComputeCapability10) {
+  EXPECT_TRUE(card_of(10, 0, Reach::family, Fp4::off).has_tensor_memory());
+  EXPECT_TRUE(card_of(10, 3, Reach::exact, Fp4::off).has_tensor_memory());
+  EXPECT_FALSE(card_of(10, 0, Reach::portable, Fp4::off).has_tensor_memory());
+  EXPECT_FALSE(card_of(12, 0, Reach::family, Fp4::off).has_tensor_memory());
+  EXPECT_FALSE(card_of(9, 0, Reach::exact, Fp4::off).has_tensor_memory());
+  Architecture portable = card_of(10, 0, Reach::family, Fp4::machine);
+  EXPECT_TRUE(portable.uses_tensor_memory());
+  portable.kernels = Architecture::Kernels::portable;
+  EXPECT_FALSE(portable.has_tensor_memory() || portable.uses_tensor_memory());
+  EXPECT_FALSE(card_of(10, 0, Reach::family, Fp4::off).uses_tensor_memory());
+  EXPECT_FALSE(card_of(10, 0, Reach::family, Fp4::software).uses_tensor_memory());
+  EXPECT_FALSE(kCard.uses_tensor_memory());
+}
+
+/// A matrix is read in its own order alone, so that no kernel meets codes of the other.
+TEST(QuantizedSelect, TensorMemoryTakesMatricesInBlocksAndOthersTakeWords) {
+  const Architecture cards[] = {card_of(10, 0, Reach::family, Fp4::machine),
+                                card_of(10, 0, Reach::family, Fp4::software), kCard,
+                                card_of(10, 0, Reach::family, Fp4::off)};
+  const bool in_blocks[] = {true, false, false, false};
+  const bool in_words[] = {false, true, true, false};
+  for (size_t i = 0; i < std::size(cards); ++i) {
+    DeviceLinear w = linear_of(Format::nvfp4, ActivationFormat::nvfp4);
+    EXPECT_EQ(takes_fp4(w, cards[i]), in_words[i]) << i;
+    for (const CodeOrder order : {CodeOrder::blocks, CodeOrder::paired_blocks}) {
+      w.order = order;
+      EXPECT_EQ(takes_fp4(w, cards[i]), in_blocks[i]) << i;
+    }
+  }
+  EXPECT_FALSE(takes_fp8(linear_of(Format::fp8, ActivationFormat::fp8_token), cards[0]));
+  EXPECT_TRUE(takes_fp8(linear_of(Format::fp8, ActivationFormat::fp8_token), cards[1]));
+}
+
+TEST(QuantizedSelect, BlocksAreForWholeBlocksOfRowsOfCodesOnBothSides) {
+  const auto loaded = [](Format format, ActivationFormat inputs, int rows) {
+    static constexpr uint8_t kValues = 0;
+    DeviceLinear w = linear_of(format, inputs, rows);
+    w.values = &kValues;
+    return w;
+  };
+  const DeviceLinear fits = loaded(Format::nvfp4, ActivationFormat::nvfp4, 384);
+  EXPECT_TRUE(fits_blocks(fits));
+  EXPECT_FALSE(fits_blocks(DeviceLinear()));
+  EXPECT_FALSE(fits_blocks(loaded(Format::nvfp4, ActivationFormat::nvfp4, 320)));
+  EXPECT_FALSE(fits_blocks(loaded(Format::nvfp4, ActivationFormat::high, 384)));
+  EXPECT_FALSE(fits_blocks(loaded(Format::fp8, ActivationFormat::fp8_token, 384)));
+  DeviceLinear done = fits;
+  done.order = CodeOrder::blocks;
+  EXPECT_FALSE(fits_blocks(done)) << "it is in blocks already";
+  const DeviceLinear high = loaded(Format::nvfp4, ActivationFormat::high, 384);
+  EXPECT_TRUE(fits_blocks(fits, fits, fits));
+  EXPECT_FALSE(fits_blocks(high, fits, fits));
+  EXPECT_FALSE(fits_blocks(fits, high, fits));
+  EXPECT_FALSE(fits_blocks(fits, fits, high));
+}
+
+TEST(QuantizedSelect, TilesOfTensorMemory) {
+  DeviceLinear w = linear_of(Format::nvfp4, ActivationFormat::nvfp4);
+  w.order = CodeOrder::blocks;
+  const Architecture card = card_of(10, 0, Reach::family, Fp4::machine);
+  const auto text = [&](int rows, QuantizedOutput output) {
+    return select_quantized({.rows = rows, .weight = w, .output = output}, 1, card).text();
+  };
+  EXPECT_EQ(text(1, QuantizedOutput::f32),
+            "fp4 nvfp4 x nvfp4 to f32 by tensor memory, tiles of 128 x 64");
+  EXPECT_EQ(text(64, QuantizedOutput::swiglu),
+            "fp4 nvfp4 x nvfp4 to swiglu by tensor memory, tiles of 128 x 64");
+  EXPECT_EQ(text(65, QuantizedOutput::bf16),
+            "fp4 nvfp4 x nvfp4 to bf16 by tensor memory, tiles of 128 x 256");
 }
 
 TEST(QuantizedSelect, CodesOnBothSidesUnderTheFilesScaleOrNothing) {
