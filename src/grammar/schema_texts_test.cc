@@ -111,6 +111,8 @@ const char* const kSchemas[] = {
     R"({"type":"integer","multipleOf":7,"minimum":1,"maximum":6})",
     R"({"type":"string","pattern":"^a$","minLength":2})",
     R"({"type":"number","multipleOf":0.25,"minimum":-1,"maximum":1})",
+    R"({"type":"number","multipleOf":3})",
+    R"({"type":"number","multipleOf":3,"maximum":10})",
     R"({"type":"number","minimum":0.1,"maximum":0.35})",
     R"({"type":"number","maximum":-0.5})",
     R"({"type":"number","exclusiveMinimum":1,"exclusiveMaximum":1.5})",
