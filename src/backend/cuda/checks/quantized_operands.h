@@ -125,7 +125,7 @@ inline cuda::DeviceLinear linear_of(const QuantizedSide& side, int n) {
           .factors = side.factors,
           .rows = n,
           .cols = side.cols,
-          .factor_stride = side.factor_stride};
+          .factor_stride = static_cast<int32_t>(side.factor_stride)};
 }
 
 /// Column c is in nibble fp4_nibble(c % 8) of its word, or in byte fp8_column(c % 8) of its two.

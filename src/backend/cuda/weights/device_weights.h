@@ -89,13 +89,13 @@ struct DeviceLinear {
   ActivationFormat activations = ActivationFormat::high;  // what inputs are rounded to before it
   InputScales input_scales = InputScales::amax;           // of NVFP4
   CodeOrder order = CodeOrder::words;
-  uint32_t rest_rows = 0;  // rows from one part of the values to the next (rest_of); 0: one part
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;
   const float* factors = nullptr;
   int32_t rows = 0;
   int32_t cols = 0;           // padded
-  int64_t factor_stride = 0;  // floats per matrix of a stack
+  int32_t factor_stride = 0;  // floats per matrix of a stack
+  uint32_t rest_rows = 0;     // rows from one part of the values to the next (rest_of); 0: one part
 
   bool present() const { return values != nullptr; }
 };

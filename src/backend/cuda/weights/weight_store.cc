@@ -108,7 +108,7 @@ void Builder::place(const LinearSource& source, int64_t count, DeviceLinear& to)
   to.values = take((to.rest_rows > 0 ? kF32Parts : 1) * count * source.rows *
                    value_bytes(to.format, to.cols));
   if (to.format == Format::nvfp4) to.scales = take(count * source.rows * (to.cols / kNvfp4Group));
-  to.factor_stride = factor_count(to.layout, to.rows, to.cols);
+  to.factor_stride = static_cast<int32_t>(factor_count(to.layout, to.rows, to.cols));
   if (reading_.activations == Activations::declared && !drafts_)
     to.activations = source.scheme.activations;
   to.input_scales = reading_.input_scales;
