@@ -2,6 +2,7 @@
 // and a few longer tokens.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 #include <thread>
 
@@ -17,8 +18,11 @@ namespace {
 using Tokens = std::vector<int32_t>;
 constexpr size_t kMost = 40;
 
+/// No mask is long, however busy the machine is: nothing is forced by a slow grammar.
+const GrammarLimits kPatient{.mask_time_max = std::chrono::hours(1)};
+
 std::shared_ptr<const Grammar> compiled(const GrammarSource& source) {
-  GrammarCompiler compiler(encoding_vocabulary);
+  GrammarCompiler compiler(encoding_vocabulary, kPatient);
   return compiler.compile(source).value();
 }
 
@@ -57,7 +61,7 @@ bool has(const std::vector<uint32_t>& bits, int32_t token) {
 
 /// Then only a token that is the only one allowed is known to come.
 TEST(ForcedTokens, AreSingleTokensWithoutAnEncoder) {
-  GrammarCompiler compiler(vocabulary);
+  GrammarCompiler compiler(vocabulary, kPatient);
   const auto forced = [&](std::vector<std::string> choices, const Tokens& said) {
     const GrammarSource source{.kind = GrammarSource::Kind::choice, .choices = std::move(choices)};
     return forced_after(*make_grammar_constraint(compiler.compile(source).value(), -1), said);
