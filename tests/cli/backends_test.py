@@ -22,8 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/serve"))
 from running_server import options_of, run_each  # noqa: E402
 
-RECIPES = (None, "mixed", "mixed-nvfp4-head", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only",
-           "fp8", "lab-fp8-embed")  # None: BF16
+RECIPES = (None, "mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8",
+           "lab-fp8-embed")  # None: BF16
 SEQUENCES = 4
 LENGTH = 1024
 BARS = {"auto": (1e-3, 0.99), "f32": (1e-6, 0.999)}  # most mean KL, least share of equal choices
