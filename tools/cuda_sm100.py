@@ -24,7 +24,7 @@ STEPS = 4  # instructions along the 256 columns of a stage
 # The kernels that there must be. One thread block runs on an SM, so no limit of registers is near;
 # this one is a little above what they have.
 TOKENS = {"linear": (64, 256), "experts": (64, 128)}
-OUTPUTS = {"linear": ("bf16", "gated", "joined"), "experts": ("bf16", "f32", "gated")}
+OUTPUTS = {"linear": ("added", "bf16", "f32", "gated"), "experts": ("bf16", "f32", "gated")}
 REGISTERS = 176
 
 
@@ -33,8 +33,8 @@ def kind_of(name):
     matrices = "experts" if "GroupProblemShape" in name else "linear"
     if "4Silu" in name:
         output = "gated"
-    elif "homogeneous_multiply_add" in name:
-        output = "joined"
+    elif "4plus" in name:
+        output = "added"
     else:
         output = "bf16" if "bfloat16_t" in name else "f32"
     # The tile comes after the cluster; a size that was there before is only referred to.

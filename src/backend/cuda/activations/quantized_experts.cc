@@ -28,8 +28,8 @@ struct Part {
   const int32_t* matrix = nullptr;  // [count], the expert of each row
   QuantizedExperts lists;
   int64_t matrices = 1;  // that are read
-  ExpertGroups
-      groups;  // of matrices in blocks: rows lie in their order, not in that of assignments
+  /// They are of matrices in blocks, whose rows lie in their order, not in that of assignments.
+  ExpertGroups groups;
 
   const int32_t* position() const { return groups.position; }
   QuantizedExperts experts() const {

@@ -63,6 +63,10 @@ void check_blocks(const QuantizedGemm& gemm) {
             gemm.experts.present() == (gemm.experts.groups != nullptr) &&
             gemm.x.scale_order == ScaleOrder::blocks,
         "matrices or inputs in the wrong order");
+  const bool wide = gemm.output == QuantizedOutput::f32 || gemm.output == QuantizedOutput::add;
+  const int64_t aligned = wide ? 16 / sizeof(float) : 16 / sizeof(uint16_t);
+  CHECK(gemm.y_stride % aligned == 0 && reinterpret_cast<uintptr_t>(gemm.y) % 16 == 0,
+        "outputs at ", gemm.y_stride);
 }
 
 void multiply_blocks(const QuantizedGemm& gemm, const QuantizedPlan& plan,

@@ -111,6 +111,23 @@ TEST(QuantizedSelect, TilesOfTensorMemory) {
             "fp4 nvfp4 x nvfp4 to bf16 by tensor memory, tiles of 128 x 256");
 }
 
+TEST(QuantizedSelect, TilesOfExpertsByTensorMemory) {
+  DeviceLinear w = linear_of(Format::nvfp4, ActivationFormat::nvfp4, 512);
+  w.order = CodeOrder::paired_blocks;
+  const int32_t list[3] = {};
+  const auto text = [&](int rows, int64_t experts, Fp4 way) {
+    QuantizedGemm gemm{.rows = rows, .weight = w, .output = QuantizedOutput::swiglu};
+    gemm.experts.list = list;
+    return select_quantized(gemm, experts, card_of(10, 3, Reach::exact, way)).text();
+  };
+  EXPECT_EQ(text(64 * 256, 256, Fp4::machine),
+            "fp4 nvfp4 x nvfp4 to swiglu by tensor memory, tiles of 128 x 64");
+  EXPECT_EQ(text(65 * 256, 256, Fp4::machine),
+            "fp4 nvfp4 x nvfp4 to swiglu by tensor memory, tiles of 128 x 128");
+  EXPECT_EQ(text(8, 8, Fp4::blocks),
+            "fp4 emulated nvfp4 x nvfp4 to swiglu by tensor memory, tiles of 128 x 64");
+}
+
 TEST(QuantizedSelect, CodesOnBothSidesUnderTheFilesScaleOrNothing) {
   const DeviceLinear both = linear_of(Format::nvfp4, ActivationFormat::nvfp4);
   EXPECT_TRUE(takes_fp4(both, kCard));

@@ -29,9 +29,8 @@ using Code = cutlass::nv_float4_t<cutlass::float_e2m1_t>;
 using Scale = cutlass::float_ue4m3_t;
 using Rows = cutlass::layout::ColumnMajor;  // of y as W x^T: a row of x is a column
 
-/// joined: y = sums + k y in F32, where k is 0 (y is not read) or 1. gated: y = bf16(silu(sums) *
-/// y), the second product of swiglu.
-enum class Output : uint8_t { bf16, f32, joined, gated };
+/// added: y += sums in F32. gated: y = bf16(silu(sums) * y), the second product of swiglu.
+enum class Output : uint8_t { bf16, f32, added, gated };
 /// one: a linear. each: a matrix for every group of rows, whose places are known on the device
 /// alone.
 enum class Matrices : uint8_t { one, each };
@@ -85,12 +84,11 @@ struct Finish {  // bf16 and f32
   using Tree = Sums;
 };
 template <class Scaled>
-struct Finish<Output::joined, Scaled> {
+struct Finish<Output::added, Scaled> {
   using Read = float;
   using Number = float;
   using Sums = typename Scaled::template Tree<float>;
-  using Tree = Compute<cutlass::homogeneous_multiply_add, float, fusion::Sm90ScalarBroadcast<float>,
-                       fusion::Sm90SrcFetch<float>, Sums>;
+  using Tree = Compute<cutlass::plus, Number, fusion::Sm90SrcFetch<Read>, Sums>;
 };
 template <class Scaled>
 struct Finish<Output::gated, Scaled> {

@@ -27,14 +27,12 @@ struct Linear : Product<Matrices::one, kOutput, kTokens> {
   }
   static typename Base::End::Tree::Arguments finish(const QuantizedGemm& gemm,
                                                     const DeviceLinear& w) {
-    if constexpr (kOutput == Output::bf16) {
-      return scaled(gemm, w);
-    } else if constexpr (kOutput == Output::joined) {
-      const float kept = gemm.output == QuantizedOutput::add ? 1.0F : 0.0F;
-      return {{.scalars = {kept}}, {}, scaled(gemm, w), {}};
-    } else {
+    if constexpr (kOutput == Output::added)
+      return {{}, scaled(gemm, w), {}};
+    else if constexpr (kOutput == Output::gated)
       return {{scaled(gemm, w), {}}, {}, {}};
-    }
+    else
+      return scaled(gemm, w);
   }
 
   static Arguments arguments(const QuantizedGemm& gemm, const DeviceLinear& w,
@@ -51,7 +49,8 @@ struct Linear : Product<Matrices::one, kOutput, kTokens> {
          reinterpret_cast<const Scale*>(w.scales), ScaleConfig::tile_atom_to_shape_SFA(shape),
          reinterpret_cast<const Scale*>(gemm.x.scales), ScaleConfig::tile_atom_to_shape_SFB(shape)},
         {finish(gemm, w), nullptr, across, y, across}};
-    if constexpr (kOutput != Output::bf16) arguments.epilogue.ptr_C = y;
+    if constexpr (kOutput == Output::added || kOutput == Output::gated)
+      arguments.epilogue.ptr_C = y;
     arguments.hw_info.sm_count = multiprocessors;
     return arguments;
   }
@@ -74,11 +73,13 @@ void run(const QuantizedGemm& gemm, const Launcher& launcher) {
   switch (gemm.output) {
     case QuantizedOutput::bf16:
       return Linear<Output::bf16, kTokens>::run(gemm, gemm.weight, launcher);
+    case QuantizedOutput::f32:
+      return Linear<Output::f32, kTokens>::run(gemm, gemm.weight, launcher);
+    case QuantizedOutput::add:
+      return Linear<Output::added, kTokens>::run(gemm, gemm.weight, launcher);
     case QuantizedOutput::swiglu:
       Linear<Output::bf16, kTokens>::run(gemm, gemm.up, launcher);
       return Linear<Output::gated, kTokens>::run(gemm, gemm.weight, launcher);
-    default:
-      return Linear<Output::joined, kTokens>::run(gemm, gemm.weight, launcher);
   }
 }
 
@@ -87,7 +88,8 @@ void run(const QuantizedGemm& gemm, const Launcher& launcher) {
 void prepare_linear_sm100(const Launcher& launcher) {
   const auto prepare = [&]<int kTokens>() {
     Linear<Output::bf16, kTokens>::prepare(launcher);
-    Linear<Output::joined, kTokens>::prepare(launcher);
+    Linear<Output::f32, kTokens>::prepare(launcher);
+    Linear<Output::added, kTokens>::prepare(launcher);
     Linear<Output::gated, kTokens>::prepare(launcher);
   };
   prepare.template operator()<kSm100FewTokens>();
