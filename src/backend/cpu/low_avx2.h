@@ -70,12 +70,17 @@ inline void decode_integers(const std::byte* p, Bytes& low, Bytes& high) {
   low = {lower(codes.lo), lower(codes.hi)};
   high = {lower(_mm256_srli_epi16(codes.lo, 4)), lower(_mm256_srli_epi16(codes.hi, 4))};
 }
+inline __m256i four_bytes(const std::byte* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+/// GCC 12 would make all products of a group first, which fill the registers, and then add them.
+inline void keep_order(__m256i& lo, __m256i& hi) { asm volatile("" : "+x"(lo), "+x"(hi)); }
 #ifdef __AVXVNNI__
 inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
   for (int word = 0; word < 4; ++word) {
-    int32_t four;
-    __builtin_memcpy(&four, x + 4 * word, sizeof four);
-    const __m256i values = _mm256_set1_epi32(four);
+    const __m256i values = four_bytes(x + 4 * word);
     sum.lo = _mm256_dpbusd_avx_epi32(sum.lo, w[word].lo, values);
     sum.hi = _mm256_dpbusd_avx_epi32(sum.hi, w[word].hi, values);
   }
@@ -88,9 +93,7 @@ inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
   __m256i lo = _mm256_setzero_si256();
   __m256i hi = _mm256_setzero_si256();
   for (int word = 0; word < 4; ++word) {
-    int32_t four;
-    __builtin_memcpy(&four, x + 4 * word, sizeof four);
-    const __m256i values = _mm256_set1_epi32(four);
+    const __m256i values = four_bytes(x + 4 * word);
     lo = _mm256_add_epi16(lo, _mm256_maddubs_epi16(w[word].lo, values));
     hi = _mm256_add_epi16(hi, _mm256_maddubs_epi16(w[word].hi, values));
   }
@@ -99,13 +102,48 @@ inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
           _mm256_add_epi32(sum.hi, _mm256_madd_epi16(hi, ones))};
 }
 #endif
+#ifdef __AVXVNNI__
 template <int R, int P>
 inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
-  for (int p = 0; p < P; ++p) {
-    const Bytes weights[4] = {w[0][p], w[1][p], w[2][p], w[3][p]};
-    for (int r = 0; r < R; ++r) sum[r][p] = dot_bytes(sum[r][p], weights, x + r * stride);
-  }
+#pragma GCC unroll 4
+  for (int word = 0; word < 4; ++word)
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m256i values = four_bytes(x + r * stride + 4 * word);
+      for (int p = 0; p < P; ++p) {
+        sum[r][p].lo = _mm256_dpbusd_avx_epi32(sum[r][p].lo, w[word][p].lo, values);
+        sum[r][p].hi = _mm256_dpbusd_avx_epi32(sum[r][p].hi, w[word][p].hi, values);
+      }
+    }
 }
+#else
+/// A word of all rows after the other, so that its weights are loaded once.
+template <int R, int P>
+inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+  __m256i lo[R][P];
+  __m256i hi[R][P];
+#pragma GCC unroll 4
+  for (int word = 0; word < 4; ++word)
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m256i values = four_bytes(x + r * stride + 4 * word);
+      for (int p = 0; p < P; ++p) {
+        const __m256i first = _mm256_maddubs_epi16(w[word][p].lo, values);
+        const __m256i last = _mm256_maddubs_epi16(w[word][p].hi, values);
+        lo[r][p] = word == 0 ? first : _mm256_add_epi16(lo[r][p], first);
+        hi[r][p] = word == 0 ? last : _mm256_add_epi16(hi[r][p], last);
+        keep_order(lo[r][p], hi[r][p]);
+      }
+    }
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p) {
+      sum[r][p].lo = _mm256_add_epi32(sum[r][p].lo, _mm256_madd_epi16(lo[r][p], ones));
+      sum[r][p].hi = _mm256_add_epi32(sum[r][p].hi, _mm256_madd_epi16(hi[r][p], ones));
+    }
+}
+#endif
 
 inline Vec e4m3_of_high_byte(Words w) {
   const Words fields = mask_words(shift_right_signed<4>(w), 0x87F00000U);

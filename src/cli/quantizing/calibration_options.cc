@@ -99,14 +99,6 @@ std::set<std::string> linears_with_data(const QuantPlan& plan, RoundAlgorithm al
 Result<std::shared_ptr<LayerRunner>> make_runner(const std::string& backend,
                                                  PreparedCalibration& prepared) {
   if (backend == "cpu") return std::shared_ptr<LayerRunner>();
-  // The card's sweep takes over here once FisherOnCard has passed on a card.
-  if (backend == "auto" && prepared.fisher) {
-    if (describe_cuda_device().ok())
-      prepared.notice =
-          "calibrates on the CPU: the card's weights of tokens have not passed their comparison "
-          "with the CPU's yet; --backend cuda takes them\n";
-    return std::shared_ptr<LayerRunner>();
-  }
   if (backend == "auto" && !describe_cuda_device().ok()) return std::shared_ptr<LayerRunner>();
   auto made = make_cuda_layer_runner(prepared.weights, prepared.config, {});
   if (made.ok()) return std::shared_ptr<LayerRunner>(std::move(made).value());

@@ -158,8 +158,9 @@ std::map<std::string, InputStatistics> FisherOnCard::sums(
   return seen;
 }
 
-/// Hidden states of experts differ by what BF16 rounds, and a token near a tie may go to another
-/// expert; a linear with the weights of another, or of other tokens, differs by 0.3 and more.
+/// Hidden states differ by what BF16 rounds, and a token near a tie may go to another expert;
+/// weights gather a sum on few tokens, so that theirs count. A linear with the weights of another,
+/// or of other tokens, differs by 0.3 and more.
 TEST_F(FisherOnCard, SumsWithWeightsAreTheCpus) {
   const auto found = sums(runner()), expected = sums(nullptr);
   ASSERT_EQ(found.size(), expected.size());
@@ -170,7 +171,7 @@ TEST_F(FisherOnCard, SumsWithWeightsAreTheCpus) {
     if (module.find(".experts.") != std::string::npos) {
       routed.emplace_back(other, module);
     } else {
-      EXPECT_LT(other, 0.02) << module;
+      EXPECT_LT(other, 0.05) << module;
     }
   }
   std::ranges::sort(routed);
