@@ -59,34 +59,36 @@ Part part_of(const Context& context, const ExpertArgs& args, ExpertMatrices whic
           .groups = in_blocks(args.routed_low) ? groups_of(context) : ExpertGroups()};
 }
 
+/// Puts the rows of experts whose matrices are in blocks into the order of their groups.
+void order_rows(const Part& part, const Routing& routing, const Launcher& launcher) {
+  if (part.groups.experts == 0) return;
+  group_rows({.lists = part.lists,
+              .assignments = routing.assignments,
+              .assignment_count = part.count,
+              .groups = part.groups},
+             launcher);
+}
+
 }  // namespace
 
 QuantizedInput gate_up_fp4(const Context& context, const ExpertArgs& args, const ExpertCodes& how,
                            const Launcher& launcher) {
   const Part part = part_of(context, args, how.which);
-  if (part.groups.experts > 0)
-    group_rows({.lists = part.lists,
-                .assignments = args.routing.assignments,
-                .assignment_count = part.count,
-                .groups = part.groups},
-               launcher);
-  const QuantizedInput x = how.codes.present() ? how.codes
-                                               : make_quantized_rows(context,
-                                                                     {.weight = part.low,
-                                                                      .count = part.count,
-                                                                      .x = args.x,
-                                                                      .x_stride = args.x_stride,
-                                                                      .share = part.share,
-                                                                      .to = part.position(),
-                                                                      .matrix = part.matrix},
-                                                                     launcher);
+  order_rows(part, args.routing, launcher);
+  const RoundInputs rows{.weight = part.low,
+                         .count = part.count,
+                         .x = args.x,
+                         .x_stride = args.x_stride,
+                         .share = part.share,
+                         .to = part.position(),
+                         .matrix = part.matrix};
   uint16_t* act = args.act + part.begin * args.act_stride;
   const QuantizedInput codes =
       makes_codes(context, {.gate = part.low, .up = part.high, .down = how.down})
           ? codes_in(act, part.count, args.act_stride, how.down)
           : QuantizedInput{};
   quantized_gemm(
-      {.x = x,
+      {.x = how.codes.present() ? how.codes : make_quantized_rows(context, rows, launcher),
        .rows = part.count,
        .weight = part.low,
        .up = part.high,
