@@ -1,4 +1,5 @@
-// Which tensors lie in which file, the names of files, and the index that readers find them by.
+// Tests which tensors lie in which file, how files are named, and the index by which readers find
+// them.
 #include "checkpoint/shard_layout.h"
 
 #include <gtest/gtest.h>
