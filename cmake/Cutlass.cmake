@@ -10,15 +10,8 @@ set(NIBBLE_CUTLASS_DIR ${PROJECT_SOURCE_DIR}/build/cache/${cutlass_name} CACHE P
 set(cutlass_include ${NIBBLE_CUTLASS_DIR}/cutlass_library/source/include)
 
 if(NOT EXISTS ${cutlass_include}/cutlass/version.h)
-  set(archive ${PROJECT_SOURCE_DIR}/build/cache/${cutlass_name}.whl)
-  message(STATUS "fetching ${cutlass_url}")
-  file(DOWNLOAD ${cutlass_url} ${archive} EXPECTED_HASH SHA256=${cutlass_sha256} STATUS status
-       INACTIVITY_TIMEOUT 60)
-  list(GET status 0 code)
-  if(NOT code EQUAL 0)
-    message(FATAL_ERROR "cannot fetch ${cutlass_name}: ${status}. Unpack it yourself (sha256 "
-                        "${cutlass_sha256}) and set -DNIBBLE_CUTLASS_DIR=FOLDER.")
-  endif()
-  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${NIBBLE_CUTLASS_DIR}
-       PATTERNS "cutlass_library/source/include/*" "*.dist-info/licenses/*")
+  include(${PROJECT_SOURCE_DIR}/cmake/Fetch.cmake)
+  nibble_fetch(NIBBLE_CUTLASS_DIR ${cutlass_name} ${cutlass_url} ${cutlass_sha256}
+    ${PROJECT_SOURCE_DIR}/build/cache/${cutlass_name}.whl ${NIBBLE_CUTLASS_DIR}
+    PATTERNS "cutlass_library/source/include/*" "*.dist-info/licenses/*")
 endif()

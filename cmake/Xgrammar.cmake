@@ -8,16 +8,9 @@ set(NIBBLE_XGRAMMAR_DIR ${PROJECT_SOURCE_DIR}/build/cache/${xgrammar_name} CACHE
     "source of xgrammar; fetched if it is not there")
 
 if(NOT EXISTS ${NIBBLE_XGRAMMAR_DIR}/include/xgrammar/compiler.h)
-  set(archive ${PROJECT_SOURCE_DIR}/build/cache/${xgrammar_name}.tar.gz)
-  message(STATUS "fetching ${xgrammar_url}")
-  file(DOWNLOAD ${xgrammar_url} ${archive} EXPECTED_HASH SHA256=${xgrammar_sha256} STATUS status
-       INACTIVITY_TIMEOUT 60)
-  list(GET status 0 code)
-  if(NOT code EQUAL 0)
-    message(FATAL_ERROR "cannot fetch ${xgrammar_name}: ${status}. Unpack it yourself (sha256 "
-                        "${xgrammar_sha256}) and set -DNIBBLE_XGRAMMAR_DIR=FOLDER.")
-  endif()
-  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${PROJECT_SOURCE_DIR}/build/cache)
+  include(${PROJECT_SOURCE_DIR}/cmake/Fetch.cmake)
+  nibble_fetch(NIBBLE_XGRAMMAR_DIR ${xgrammar_name} ${xgrammar_url} ${xgrammar_sha256}
+    ${PROJECT_SOURCE_DIR}/build/cache/${xgrammar_name}.tar.gz ${PROJECT_SOURCE_DIR}/build/cache)
 endif()
 
 file(GLOB_RECURSE xgrammar_sources ${NIBBLE_XGRAMMAR_DIR}/cpp/*.cc)
