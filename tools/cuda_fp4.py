@@ -147,16 +147,27 @@ def wrong_resources(kernel, used):
     return ""
 
 
-def main():
-    with_resources = "--resources" in sys.argv
-    counts = collections.Counter()
-    tiles = collections.Counter()
+class Judge:
+    """Prints what is wrong, and counts."""
 
-    def judge(what, wrong):
-        counts["failed" if wrong else "passed"] += 1
+    def __init__(self):
+        self.counts = collections.Counter()
+
+    def __call__(self, what, wrong):
+        self.counts["failed" if wrong else "passed"] += 1
         if wrong:
             print(f"{what}: {wrong}")
 
+    def end(self):
+        """The code with which the program ends."""
+        print(f"{self.counts['passed']} passed, {self.counts['failed']} failed")
+        return 1 if self.counts["failed"] else 0
+
+
+def main():
+    with_resources = "--resources" in sys.argv
+    judge = Judge()
+    tiles = collections.Counter()
     for path in [word for word in sys.argv[1:] if not word.startswith("--")]:
         resources = resources_of(path) if with_resources else {}
         for (target, name), kernel in kernels_of(path).items():
@@ -178,8 +189,7 @@ def main():
                       "" if number == outputs else f"{number} of {outputs}")
     if not tiles:
         judge("files", "no kernels of products of codes")
-    print(f"{counts['passed']} passed, {counts['failed']} failed")
-    return 1 if counts["failed"] else 0
+    return judge.end()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import collections
 import re
 import sys
 
-from cuda_fp4 import RESERVED, operations_of, resources_of
+from cuda_fp4 import RESERVED, Judge, operations_of, resources_of
 
 # The instruction with E4M3 scales of 16 columns, as each target prints it.
 INSTRUCTION = {"sm_100": "UTCOMMA.4X", "sm_103": "UTCOMMA.BLOCK16"}
@@ -63,14 +63,8 @@ def wrong_resources(used):
 
 
 def main():
-    counts = collections.Counter()
+    judge = Judge()
     kernels = collections.Counter()
-
-    def judge(what, wrong):
-        counts["failed" if wrong else "passed"] += 1
-        if wrong:
-            print(f"{what}: {wrong}")
-
     for path in sys.argv[1:]:
         resources = resources_of(path)
         for (target, name), operations in operations_of(path).items():
@@ -92,8 +86,7 @@ def main():
                 judge(f"{target} {kind}", "" if number == 1 else f"{number} kernels, not 1")
     if not kernels:
         judge("files", "no kernels of products by tensor memory")
-    print(f"{counts['passed']} passed, {counts['failed']} failed")
-    return 1 if counts["failed"] else 0
+    return judge.end()
 
 
 if __name__ == "__main__":

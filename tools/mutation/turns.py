@@ -29,7 +29,7 @@ class Turns:
         return draw, draw.unseen.pop(0), False
 
     def take(self):
-        """As next(); waits for others that may leave something to do."""
+        """Returns what next() does, and waits for others that may leave something to do."""
         with self.turn:
             while (taken := self.next()) is None:
                 if not any(draw.busy for draw in self.draws):
