@@ -18,7 +18,7 @@ namespace nibble {
 struct CardRates {
   std::string_view card;  // its name in the card table
   double bf16 = 0;        // FLOP a second
-  double fp8 = 0;         // FP8 with FP8
+  double fp8 = 0;         // FP8 with FP8, by a data sheet
   double fp4 = 0;         // NVFP4 with NVFP4
 };
 /// The cards that have a rate for 4-bit codes.
@@ -69,8 +69,8 @@ struct ExpectedRow {
   int64_t streams = 0;     // that generate; 0: a prompt of `tokens`
   int64_t tokens = 0;      // of context, or of the prompt
   double weight_only = 0;  // tokens a second with weights widened to BF16
-  double fp8 = 0;          // the same with products of FP8 codes
-  double native = 0;       // the same with products of 4-bit codes, and weights in FP8 widened
+  double fp8 = 0;     // the same with products of FP8 codes, where the card's kernels make them
+  double native = 0;  // the same with products of 4-bit codes, and weights in FP8 widened
 };
 inline constexpr int64_t kExpectedPrompt = 8192;
 inline constexpr int64_t kExpectedStreams[] = {1, 8, 32, 64};
