@@ -20,6 +20,7 @@
 #include "backend/cuda/ops/quantized/quantized_gemm.h"
 #include "backend/cuda/ops/quantized/scale_blocks.h"
 #include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/runtime/launch.cuh"
 #include "base/check.h"
 
 namespace nibble::cuda::sm100 {
@@ -142,6 +143,42 @@ struct Product {
                                                       Mainloop, Epilogue, void>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
 };
+
+// ---- what linears and experts do alike; Products is Linear or Experts ----
+
+/// Launches the product of one matrix by an operation on its operands.
+template <class Product>
+void launch_product(const typename Product::Arguments& arguments, void* workspace,
+                    const Launcher& launcher) {
+  using Kernel = typename Product::Kernel;
+  const auto parameters = Kernel::to_underlying_arguments(arguments, workspace);
+  launch(&cutlass::device_kernel<Kernel>, launcher, Product::Gemm::get_grid_shape(parameters),
+         Kernel::get_block_shape(), size_t{Kernel::SharedStorageSize}, parameters);
+}
+
+template <template <Output, int> class Products, int kTokens, Output... kOutputs>
+void prepare_outputs(const Launcher& launcher) {
+  (launcher.device->allow_shared(
+       &cutlass::device_kernel<typename Products<kOutputs, kTokens>::Kernel>,
+       Products<kOutputs, kTokens>::Kernel::SharedStorageSize),
+   ...);
+}
+
+/// Makes gemm.output; `add` is the caller's. SwiGLU is two products.
+template <template <Output, int> class Products, int kTokens>
+void run_output(const QuantizedGemm& gemm, const Launcher& launcher) {
+  switch (gemm.output) {
+    case QuantizedOutput::bf16:
+      return Products<Output::bf16, kTokens>::run(gemm, gemm.weight, launcher);
+    case QuantizedOutput::f32:
+      return Products<Output::f32, kTokens>::run(gemm, gemm.weight, launcher);
+    case QuantizedOutput::swiglu:
+      Products<Output::bf16, kTokens>::run(gemm, gemm.up, launcher);
+      return Products<Output::gated, kTokens>::run(gemm, gemm.weight, launcher);
+    default:
+      CHECK(false, "output ", static_cast<int>(gemm.output), " by tensor memory");
+  }
+}
 
 // ---- the order of scales is the one of scale_blocks.h ----
 

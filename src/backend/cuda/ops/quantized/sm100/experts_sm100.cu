@@ -7,7 +7,6 @@
 #include "backend/cuda/ops/quantized/quantized_select.h"
 #include "backend/cuda/ops/quantized/sm100/collectives.cuh"
 #include "backend/cuda/ops/quantized/sm100/products_sm100.h"
-#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
@@ -71,9 +70,6 @@ struct Experts : Product<Matrices::each, kOutput, kTokens> {
     return arguments;
   }
 
-  static void prepare(const Launcher& launcher) {
-    launcher.device->allow_shared(&cutlass::device_kernel<Kernel>, Kernel::SharedStorageSize);
-  }
   static void run(const QuantizedGemm& gemm, const DeviceLinear& w, const Launcher& launcher) {
     const ExpertGroups& groups = *gemm.experts.groups;
     describe_groups(gemm, w, sizeof(Number), groups, launcher);
@@ -82,43 +78,21 @@ struct Experts : Product<Matrices::each, kOutput, kTokens> {
               Kernel::get_workspace_size(arguments) <= size_t{kGroupMapBytes},
           w.rows, " x ", w.cols, " for ", groups.experts, " experts on ",
           launcher.card.multiprocessors, " multiprocessors");
-    const auto parameters = Kernel::to_underlying_arguments(arguments, groups.maps);
-    launch(&cutlass::device_kernel<Kernel>, launcher, Gemm::get_grid_shape(parameters),
-           Kernel::get_block_shape(), size_t{Kernel::SharedStorageSize}, parameters);
+    launch_product<Experts>(arguments, groups.maps, launcher);
   }
 };
-
-template <int kTokens>
-void run(const QuantizedGemm& gemm, const Launcher& launcher) {
-  switch (gemm.output) {
-    case QuantizedOutput::bf16:
-      return Experts<Output::bf16, kTokens>::run(gemm, gemm.weight, launcher);
-    case QuantizedOutput::f32:
-      return Experts<Output::f32, kTokens>::run(gemm, gemm.weight, launcher);
-    case QuantizedOutput::swiglu:
-      Experts<Output::bf16, kTokens>::run(gemm, gemm.up, launcher);
-      return Experts<Output::gated, kTokens>::run(gemm, gemm.weight, launcher);
-    default:
-      CHECK(false, "experts do not add to y");
-  }
-}
 
 }  // namespace
 
 void prepare_experts_sm100(const Launcher& launcher) {
-  const auto prepare = [&]<int kTokens>() {
-    Experts<Output::bf16, kTokens>::prepare(launcher);
-    Experts<Output::f32, kTokens>::prepare(launcher);
-    Experts<Output::gated, kTokens>::prepare(launcher);
-  };
-  prepare.template operator()<kSm100FewTokens>();
-  prepare.template operator()<kSm100ExpertTokens>();
+  prepare_outputs<Experts, kSm100FewTokens, Output::bf16, Output::f32, Output::gated>(launcher);
+  prepare_outputs<Experts, kSm100ExpertTokens, Output::bf16, Output::f32, Output::gated>(launcher);
 }
 
 void experts_sm100(const QuantizedGemm& gemm, int tokens, const Launcher& launcher) {
   CHECK(gemm.x.factors == nullptr, "factors of rows of experts");
   with_value<kSm100FewTokens, kSm100ExpertTokens>(
-      tokens, [&]<int kTokens>() { run<kTokens>(gemm, launcher); });
+      tokens, [&]<int kTokens>() { run_output<Experts, kTokens>(gemm, launcher); });
 }
 
 }  // namespace nibble::cuda

@@ -2,7 +2,6 @@
 #include "backend/cuda/ops/quantized/quantized_select.h"
 #include "backend/cuda/ops/quantized/sm100/collectives.cuh"
 #include "backend/cuda/ops/quantized/sm100/products_sm100.h"
-#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
@@ -55,45 +54,28 @@ struct Linear : Product<Matrices::one, kOutput, kTokens> {
     return arguments;
   }
 
-  static void prepare(const Launcher& launcher) {
-    launcher.device->allow_shared(&cutlass::device_kernel<Kernel>, Kernel::SharedStorageSize);
-  }
   static void run(const QuantizedGemm& gemm, const DeviceLinear& w, const Launcher& launcher) {
     const Arguments arguments = Linear::arguments(gemm, w, launcher.card.multiprocessors);
     CHECK(Kernel::can_implement(arguments) && Kernel::get_workspace_size(arguments) == 0, w.rows,
           " x ", w.cols, " for ", gemm.rows, " rows at ", gemm.y_stride);
-    const auto parameters = Kernel::to_underlying_arguments(arguments, nullptr);
-    launch(&cutlass::device_kernel<Kernel>, launcher, Gemm::get_grid_shape(parameters),
-           Kernel::get_block_shape(), size_t{Kernel::SharedStorageSize}, parameters);
+    launch_product<Linear>(arguments, nullptr, launcher);
   }
 };
 
 template <int kTokens>
 void run(const QuantizedGemm& gemm, const Launcher& launcher) {
-  switch (gemm.output) {
-    case QuantizedOutput::bf16:
-      return Linear<Output::bf16, kTokens>::run(gemm, gemm.weight, launcher);
-    case QuantizedOutput::f32:
-      return Linear<Output::f32, kTokens>::run(gemm, gemm.weight, launcher);
-    case QuantizedOutput::add:
-      return Linear<Output::added, kTokens>::run(gemm, gemm.weight, launcher);
-    case QuantizedOutput::swiglu:
-      Linear<Output::bf16, kTokens>::run(gemm, gemm.up, launcher);
-      return Linear<Output::gated, kTokens>::run(gemm, gemm.weight, launcher);
-  }
+  if (gemm.output == QuantizedOutput::add)
+    return Linear<Output::added, kTokens>::run(gemm, gemm.weight, launcher);
+  run_output<Linear, kTokens>(gemm, launcher);
 }
 
 }  // namespace
 
 void prepare_linear_sm100(const Launcher& launcher) {
-  const auto prepare = [&]<int kTokens>() {
-    Linear<Output::bf16, kTokens>::prepare(launcher);
-    Linear<Output::f32, kTokens>::prepare(launcher);
-    Linear<Output::added, kTokens>::prepare(launcher);
-    Linear<Output::gated, kTokens>::prepare(launcher);
-  };
-  prepare.template operator()<kSm100FewTokens>();
-  prepare.template operator()<kSm100ManyTokens>();
+  prepare_outputs<Linear, kSm100FewTokens, Output::bf16, Output::f32, Output::added, Output::gated>(
+      launcher);
+  prepare_outputs<Linear, kSm100ManyTokens, Output::bf16, Output::f32, Output::added,
+                  Output::gated>(launcher);
 }
 
 void linear_sm100(const QuantizedGemm& gemm, int tokens, const Launcher& launcher) {
