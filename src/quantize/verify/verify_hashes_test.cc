@@ -90,7 +90,7 @@ TEST(VerifyHashes, EveryChangeIsToldByName) {
   expect_golden_text("verify/hashes.txt", all);
 }
 
-/// When there are none, the report of the run decides.
+/// The report of the run decides where there are none.
 TEST(VerifyHashes, MissingOnesAreAFaultOnlyIfTheReportNamesThem) {
   struct Row {
     const char* report;

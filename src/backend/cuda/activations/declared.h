@@ -48,9 +48,9 @@ struct PromptInput {
   QuantizedInput codes;                    // in place of x where the product is made of codes
   const DeviceLinear* made_for = nullptr;  // then x is there too, and codes are what it rounds to
 };
+enum class PassRows : uint8_t { generated, prompt };
 /// The matrix for which the norm that ends `half` of `layer` makes codes of its rows, the first
 /// that reads them; null: it makes none.
-enum class PassRows : uint8_t { generated, prompt };
 const DeviceLinear* rounded_by_norm(const Context& context, int layer, Half half, PassRows rows);
 /// The codes that it makes, `in` of prompt rows with them, and those of generated rows, if any.
 QuantizeRows rows_by_norm(const Context& context, const AddNormArgs& norm,

@@ -44,8 +44,8 @@ bool in_fp4(const Context& context, const DeviceLinear& gate, const DeviceLinear
 }
 
 bool makes_codes(const Context& context, const MlpWeights& mlp) {
-  return in_fp4(context, mlp.gate, mlp.up) && in_fp4(context, mlp.down) && !in_blocks(mlp.gate) &&
-         !in_blocks(mlp.down);
+  // A matrix in blocks has its inputs' scales in blocks too, which SwiGLU does not write.
+  return in_fp4(context, mlp.gate, mlp.up) && in_fp4(context, mlp.down) && !in_blocks(mlp.down);
 }
 
 bool in_fp8(const Context& context, const DeviceLinear& weight) {

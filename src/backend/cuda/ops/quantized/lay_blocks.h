@@ -2,7 +2,7 @@
 // and paired_blocks), in place, once at load: codes as whole nibbles, scales in blocks
 // (scale_blocks.h), rows of gate and up in packed order. Each byte is read and written twice.
 // Oracle: the formulas of scale_blocks.h, code_words.h and prefill_order.h on the host
-// (checks/lay_blocks_check.cu).
+// (checks/blocks_check.cu).
 #pragma once
 
 #include <span>

@@ -77,13 +77,13 @@ constexpr int quantized_stages(int tokens) { return tokens == kQuantizedManyToke
 constexpr int quantized_shared_bytes(Format format, int tokens) {
   return quantized_stages(tokens) * quantized_stage_bytes(format, tokens);
 }
+inline constexpr int kMetTokens = 32;  // whose results become codes at a time
 /// Returns the bytes after them through which results become codes: for each 16 columns of a tile
-/// of swiglu and each 64 tokens at most, 32 rows of BF16 at a time.
+/// of swiglu and each 64 tokens at most, kMetTokens rows of BF16.
 constexpr int quantized_result_bytes(QuantizedOutput output, int tokens) {
   if (output != QuantizedOutput::swiglu_codes) return 0;
-  constexpr int kRows = 32;
   constexpr int kTokensEach = 64;
-  return quantized_tile_rows(output) * ((tokens + kTokensEach - 1) / kTokensEach) * kRows * 2;
+  return quantized_tile_rows(output) * ((tokens + kTokensEach - 1) / kTokensEach) * kMetTokens * 2;
 }
 /// Returns the thread blocks that one multiprocessor of compute capability 12 holds.
 constexpr int quantized_blocks_each(int tokens) { return tokens == kQuantizedManyTokens ? 1 : 2; }

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "backend/cuda/ops/quantized/quantized_formats.cuh"
-#include "backend/cuda/ops/quantized/quantized_row.cuh"
+#include "backend/cuda/ops/quantized/quantized_results.cuh"
 #include "backend/cuda/ops/quantized/quantized_select.h"
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/cluster.cuh"
@@ -318,12 +318,6 @@ class QuantizedTile {
     if (w.layout == FactorLayout::block128) return 1.0F;
     return factors[min(use_.tile.n0 + matrix_row(line), w.rows - 1)];
   }
-  /// Returns the scale of the rows of W of a tile and of the columns of a part.
-  __device__ float block_factor(const DeviceLinear& w, int part) const {
-    const int blocks = w.cols / static_cast<int>(kFp8Block);
-    return w.factors[use_.tile.expert * w.factor_stride +
-                     use_.tile.n0 / static_cast<int>(kFp8Block) * blocks + part];
-  }
   __device__ bool in_blocks() const { return gemm_.weight.layout == FactorLayout::block128; }
   __device__ bool in_groups() const { return gemm_.x.factors_each > 1; }
 
@@ -335,8 +329,11 @@ class QuantizedTile {
         sum_[i / (kN * 4)][i / 4 % kN][i % 4] += part_[i / (kN * 4)][i / 4 % kN][i % 4];
       return;
     }
-    const float low = in_blocks() ? block_factor(gemm_.weight, part) : 1.0F;
-    const float high = kPaired && in_blocks() ? block_factor(gemm_.up, part) : low;
+    const auto of_block = [&](const DeviceLinear& w) {
+      return in_blocks() ? block_factor(w, use_.tile.expert, use_.tile.n0, part) : 1.0F;
+    };
+    const float low = of_block(gemm_.weight);
+    const float high = kPaired ? of_block(gemm_.up) : low;
 #pragma unroll
     for (int i = 0; i < kN * 2; ++i) {
       const float row = in_groups() ? row_factor(i, part) : 1.0F;
@@ -427,10 +424,7 @@ class QuantizedTile {
     for (int m = 0; m < kM; ++m)
 #pragma unroll
       for (int n = 0; n < kN; ++n)
-        store_pair(n, use_.tile.n0 + slot_of(m) * 8, swiglu_of(sum_[m][n]));
-  }
-  __device__ static uint32_t swiglu_of(const float (&d)[4]) {
-    return to_bf16_pair(silu(d[0]) * d[2], silu(d[1]) * d[3]);
+        store_pair(n, use_.tile.n0 + slot_of(m) * 8, swiglu_pair(sum_[m][n]));
   }
   __device__ void store_pair(int n, int first, uint32_t pair) const {
     const uint32_t turned = move_matrix_transposed(pair);
@@ -449,17 +443,9 @@ class QuantizedTile {
   // ---- results as codes: 16 columns of 32 tokens meet in memory; a lane reads those of one ----
 
   static constexpr int kGroupWarps = 2 / kM;  // warps that have 16 columns
-  static constexpr int kGroupWords = kRowGroup / 2;
-  static constexpr int kMetTokens = 32;
   static constexpr int kMetOperands = kMetTokens / kFp4Columns;
 
-  /// Waits for the warps that have the same columns.
-  __device__ static void meet() {
-    if constexpr (kGroupWarps == 1)
-      __syncwarp();
-    else
-      __syncthreads();
-  }
+  /// Lines of a tile are in the order of x_place, so the words are the pairs of a ColumnGroup.
   __device__ void store_codes() const {
     auto* words = reinterpret_cast<uint32_t*>(shared_ + kStages * kBytes) +
                   warp_ / kGroupWarps * kMetTokens * kGroupWords;
@@ -467,36 +453,18 @@ class QuantizedTile {
     const int own = warp_ % kGroupWarps * kEach + lane_;
 #pragma unroll
     for (int first = 0; first < kN; first += kMetOperands) {
-      meet();  // the last ones are read
+      meet_warps<kGroupWarps>();  // the last ones are read
 #pragma unroll
       for (int m = 0; m < kM; ++m)
 #pragma unroll
         for (int n = 0; n < kMetOperands; ++n)
           words[(n * kFp4Columns + (lane_ >> 2)) * kGroupWords + slot_of(m) % 2 * 4 + (lane_ & 3)] =
-              move_matrix_transposed(swiglu_of(sum_[m][first + n]));
-      meet();
-      if (lane_ < kEach)
-        store_group(first_token() + first * kFp4Columns + own, words + own * kGroupWords);
-    }
-  }
-  /// Lines of a tile are in the order of x_place, so words are the pairs of a ColumnGroup.
-  __device__ void store_group(int token, const uint32_t* words) const {
-    if (token >= use_.tile.count) return;
-    ColumnGroup group;
-#pragma unroll
-    for (int i = 0; i < kGroupWords; ++i) group.pairs[i] = words[i];
-    const int column = use_.tile.n0 + slot_of(0) / 2 * kRowGroup;
-    const int64_t at = row_of_y(token) * gemm_.next.cols + column;
-    make_fp4_group(group, input_scale_of(gemm_.next, use_.tile.expert), gemm_.next.input_scales,
-                   gemm_.codes.scales + at / kRowGroup,
-                   reinterpret_cast<uint2*>(gemm_.codes.codes + at / 2));
-    if (column + kRowGroup == gemm_.weight.rows) store_padding(at + kRowGroup);
-  }
-  /// Writes the columns after those of the result, from element `at` of the codes on, as zeros.
-  __device__ void store_padding(int64_t at) const {
-    for (int c = gemm_.weight.rows; c < gemm_.next.cols; c += kRowGroup, at += kRowGroup) {
-      gemm_.codes.scales[at / kRowGroup] = kZeroScale;
-      *reinterpret_cast<uint2*>(gemm_.codes.codes + at / 2) = uint2{};
+              move_matrix_transposed(swiglu_pair(sum_[m][first + n]));
+      meet_warps<kGroupWarps>();
+      const int token = first_token() + first * kFp4Columns + own;
+      if (lane_ < kEach && token < use_.tile.count)
+        store_group(gemm_, use_.tile.expert, row_of_y(token),
+                    use_.tile.n0 + slot_of(0) / 2 * kRowGroup, words + own * kGroupWords);
     }
   }
 
