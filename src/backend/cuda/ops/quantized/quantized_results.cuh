@@ -1,5 +1,5 @@
-// Steps from the sums of a tile of products of codes (quantized_tile.cuh) to its results: factors of
-// blocks, SwiGLU, and rows that become codes again.
+// Steps from the sums of a tile of products of codes (quantized_tile.cuh) to its results: factors
+// of blocks, SwiGLU, and rows that become codes again.
 #pragma once
 
 #include "backend/cuda/ops/quantized/quantized_gemm.h"
