@@ -257,23 +257,19 @@ TEST(StructureProcess, AProgramThatCannotRunIsNamed) {
   EXPECT_NE(found.error().message.find("/nonexistent/nibble"), std::string::npos);
 }
 
-/// Six that take long, and one that takes a moment.
+/// Six that take long, and one that takes a moment: it is compiled before any of the six has
+/// ended, however busy the machine is.
 TEST(StructureProcess, AnInnocentStructureIsNotHeldUp) {
-  const auto compiler = with_worker();
+  const auto compiler = with_worker({.time_max = std::chrono::minutes(2)});
   ASSERT_TRUE(compiler->compile(schema(kPerson)).ok());
-  const auto time_of = [&](int number) {
-    const auto begin = Clock::now();
-    EXPECT_TRUE(compiler->compile(regex(concat("(a|b){", number, ",60}"))).ok());
-    return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
-  };
-  const milliseconds alone = time_of(1);
   std::atomic<bool> left = false;
   std::vector<std::thread> hostile;
   for (int i = 0; i < 6; ++i)
     hostile.emplace_back(
         [&, i] { (void)compiler->compile(slow_source(i), [&] { return left.load(); }); });
   EXPECT_TRUE(soon([&] { return children_of(compiler->worker()).size() == 6; }));
-  EXPECT_LT(time_of(2), alone + milliseconds(200));
+  EXPECT_TRUE(compiler->compile(regex("(a|b){2,60}")).ok());
+  EXPECT_EQ(children_of(compiler->worker()).size(), 6U);
   left = true;
   for (std::thread& each : hostile) each.join();
 }
