@@ -45,6 +45,8 @@ beside "how clients are told of a server" "$python" tests/cli/connect_test.py \
   --nibble "$nibble" --model pebble/model
 beside "plans are what is served and written" "$python" tests/cli/plan_test.py \
   --nibble "$nibble" --model pebble/model
+beside "the sizes of tools/pebble" "$python" tests/cli/pebble_sizes_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "what plan says and refuses" "$python" tests/cli/plan_words_test.py \
   --nibble "$nibble" --model pebble/model
 beside "what doctor says of machines" "$python" tests/cli/doctor_test.py \

@@ -9,54 +9,18 @@ import struct
 import sys
 
 import numpy as np
-from tokenizers import Tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "pebble/model"
 sys.path.insert(0, str(ROOT / "tools/pebble"))
 
 import corpus  # noqa: E402
-from item import Item  # noqa: E402
-
-TOKENS_MAX = 300   # longer items cost much and say the same
-SHARE = 3          # one item in three
-PROSE = 40
+from held_out_items import held_out_items as items_of  # noqa: E402
 
 
 def held_out_items(split="test"):
-    """(ids, first answer index) of chats with a known answer, and of prose (no answer: None).
-
-    The split "validation" holds other items than "test": to choose a setting with."""
-    part = ("test", "validation").index(split)
-    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    template = corpus.chat_template(MODEL)
-
-    def encode(text):
-        return tokenizer.encode(text, add_special_tokens=False).ids
-
-    def prepared(message):
-        calls = [{**call, "function": {**call["function"], "arguments": json.loads(
-            call["function"]["arguments"])}} for call in message.get("tool_calls", [])]
-        return {**message, "tool_calls": calls} if calls else message
-
-    found = []
-    for path in sorted((ROOT / "pebble/tasks").glob("*.jsonl")):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        if path.stem == "prose":
-            found += [(encode(row["text"]), None) for row in rows[part * PROSE:(part + 1) * PROSE]]
-            continue
-        for row in rows[part::SHARE]:
-            call = row["answer"] if row.get("check") == "tool_call" else None
-            known = call or isinstance(row["answer"], str)
-            if row["thinking"] or "image" in row or not known:
-                continue
-            item = Item(task=row["task"], messages=[prepared(m) for m in row["messages"]],
-                        answer=row["answer"], thinking=False, tools=row.get("tools"), call=call)
-            prompt, completion = corpus.render(template, item)
-            head, tail = encode(prompt), encode(completion)
-            if len(head) + len(tail) <= TOKENS_MAX:
-                found.append((head + tail, len(head)))
-    return found
+    """(ids, first answer index) of chats with a known answer, and of prose (no answer: None)."""
+    return items_of(MODEL, ROOT / "pebble/tasks", split)
 
 
 def write_calibration(path, seed, samples):

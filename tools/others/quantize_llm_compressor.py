@@ -14,7 +14,7 @@ from llmcompressor import oneshot
 from llmcompressor.modifiers.gptq import GPTQModifier
 from llmcompressor.modifiers.quantization import QuantizationModifier
 from llmcompressor.utils import load_context
-from transformers import AutoProcessor, Qwen3_5MoeForConditionalGeneration
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import calibration_rows
 
@@ -31,9 +31,8 @@ def main():
     words.add_argument("--algorithm", default="rtn", choices=["rtn", "gptq"])
     words.add_argument("--samples", type=int, default=128)
     asked = words.parse_args()
-    with load_context(Qwen3_5MoeForConditionalGeneration):
-        model = Qwen3_5MoeForConditionalGeneration.from_pretrained(asked.model,
-                                                                   dtype=torch.bfloat16)
+    with load_context(AutoModelForImageTextToText):
+        model = AutoModelForImageTextToText.from_pretrained(asked.model, dtype=torch.bfloat16)
     rows = calibration_rows.read(asked.calib, asked.samples)
     data = datasets.Dataset.from_list(
         [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in rows])

@@ -11,7 +11,7 @@ import time
 import modelopt.torch.quantization as mtq
 import torch
 from modelopt.torch.export import export_hf_checkpoint
-from transformers import AutoProcessor, Qwen3_5MoeForConditionalGeneration
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import calibration_rows
 
@@ -24,7 +24,7 @@ def main():
     words.add_argument("--preset", default="NVFP4_DEFAULT_CFG")
     words.add_argument("--samples", type=int, default=128)
     asked = words.parse_args()
-    model = Qwen3_5MoeForConditionalGeneration.from_pretrained(
+    model = AutoModelForImageTextToText.from_pretrained(
         asked.model, dtype=torch.bfloat16, experts_implementation="eager").eval()
     rows = calibration_rows.tensors(asked.calib, asked.samples)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from transformers import AutoProcessor, Qwen3_5MoeForConditionalGeneration
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import batch as batching
 import corpus
 import model
 import picture
 import weights
-from config import TEXT
+from config import MIXTURE, TEXT
 from tasks_lists import lookup
 
 
@@ -75,13 +75,14 @@ def mtp_direct(p, batch):
             out[t, h] = score @ v[: t + 1, kv]
     u = u + (out * gate.sigmoid()).flatten(1) @ p[prefix + "self_attn.o_proj.weight"].T
     x = norm(u, prefix + "post_attention_layernorm.weight")
-    u = u + moe_direct(p, prefix + "mlp.", x)
+    feed_forward = moe_direct if prefix + "mlp.gate.weight" in p else dense_direct
+    u = u + feed_forward(p, prefix + "mlp.", x)
     return norm(u, "mtp.norm.weight") @ p["lm_head.weight"].T
 
 
 def moe_direct(p, prefix, x):
     silu = torch.nn.functional.silu
-    top, who = (x @ p[prefix + "gate.weight"].T).softmax(-1).topk(TEXT["num_experts_per_tok"])
+    top, who = (x @ p[prefix + "gate.weight"].T).softmax(-1).topk(MIXTURE["num_experts_per_tok"])
     top = top / top.sum(-1, keepdim=True)
     rows = []
     for t in range(len(x)):
@@ -90,10 +91,13 @@ def moe_direct(p, prefix, x):
             gate, up = (p[prefix + "experts.gate_up_proj"][e] @ x[t]).chunk(2)
             row = row + w * (p[prefix + "experts.down_proj"][e] @ (silu(gate) * up))
         rows.append(row)
-    shared = prefix + "shared_expert."
-    inner = silu(x @ p[shared + "gate_proj.weight"].T) * (x @ p[shared + "up_proj.weight"].T)
     alone = (x @ p[prefix + "shared_expert_gate.weight"].T).sigmoid()
-    return torch.stack(rows) + alone * (inner @ p[shared + "down_proj.weight"].T)
+    return torch.stack(rows) + alone * dense_direct(p, prefix + "shared_expert.", x)
+
+
+def dense_direct(p, prefix, x):
+    inner = torch.nn.functional.silu(x @ p[prefix + "gate_proj.weight"].T)
+    return (inner * (x @ p[prefix + "up_proj.weight"].T)) @ p[prefix + "down_proj.weight"].T
 
 
 def main() -> None:
@@ -101,7 +105,7 @@ def main() -> None:
     parser.add_argument("model_dir", type=Path)
     parser.add_argument("--seed", type=int, default=5)
     args = parser.parse_args()
-    net = Qwen3_5MoeForConditionalGeneration.from_pretrained(args.model_dir, dtype=torch.float32)
+    net = AutoModelForImageTextToText.from_pretrained(args.model_dir, dtype=torch.float32)
     processor = AutoProcessor.from_pretrained(args.model_dir)
     p = weights.load(args.model_dir)
     for item, text, document in documents(args.model_dir, args.seed):

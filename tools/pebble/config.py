@@ -1,11 +1,8 @@
-"""Pebble's shapes: the config.json family of the checkpoint, in the released Qwen3.6 layout.
+"""Pebble's special tokens and shapes: config.json in the released Qwen3.6 layout.
 
-Every file that is not weights or tokenizer vocabulary is written from here.
+SIZES names Pebble and two more models of its vocabulary, tasks and head sizes, which are not
+shipped.
 """
-
-import json
-import shutil
-from pathlib import Path
 
 VOCAB_ROWS = 2048
 # The special tokens of Qwen3.5/3.6 in id order; the second field is the `special` flag.
@@ -68,12 +65,23 @@ TEXT = {
         "mrope_section": [3, 3, 2],
     },
     "dtype": "bfloat16",
+}
+MIXTURE = {
     "num_experts": 16,
     "num_experts_per_tok": 4,
     "moe_intermediate_size": 64,
     "shared_expert_intermediate_size": 64,
     "router_aux_loss_coef": 0.001,
-    "use_cache": True,
+}
+
+# These keys differ between sizes; a dense model has an intermediate_size.
+SIZES = {
+    "pebble": MIXTURE,
+    "mixture": MIXTURE | {
+        "hidden_size": 192, "num_attention_heads": 6, "linear_num_key_heads": 6,
+        "linear_num_value_heads": 12, "num_experts": 24, "moe_intermediate_size": 48,
+        "shared_expert_intermediate_size": 48},
+    "dense": {"intermediate_size": 768},
 }
 
 VISION = {
@@ -106,85 +114,20 @@ MODEL = {
     "transformers_version": "4.57.1",
 }
 
-GENERATION = {
-    "bos_token_id": END_OF_TEXT,
-    "do_sample": True,
-    "eos_token_id": [IM_END, END_OF_TEXT],
-    "pad_token_id": END_OF_TEXT,
-    "temperature": 0.6,
-    "top_k": 20,
-    "top_p": 0.95,
-    "transformers_version": "4.57.1",
-}
 
-# Pixel counts, not edges. Small minimum: Pebble's pictures are 64 to 128 pixels a side.
-IMAGE_PROCESSOR = {
-    "size": {"longest_edge": 262144, "shortest_edge": 4096},
-    "patch_size": 16,
-    "temporal_patch_size": 2,
-    "merge_size": 2,
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
-    "processor_class": "Qwen3VLProcessor",
-    "image_processor_type": "Qwen2VLImageProcessorFast",
-}
-VIDEO_PROCESSOR = {
-    "size": {"longest_edge": 1048576, "shortest_edge": 4096},
-    "patch_size": 16,
-    "temporal_patch_size": 2,
-    "merge_size": 2,
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
-    "processor_class": "Qwen3VLProcessor",
-    "video_processor_type": "Qwen3VLVideoProcessor",
-}
+def text_config(size: str) -> dict:
+    text = TEXT | SIZES[size] | {"use_cache": True}
+    if "intermediate_size" in text:
+        text["model_type"] = "qwen3_5_text"
+    return text
 
 
-def tokenizer_config(template: str) -> dict:
-    """tokenizer_config.json as the released checkpoints write it."""
-    added = {
-        str(SPECIAL_ID[text]): {
-            "content": text, "lstrip": False, "normalized": False, "rstrip": False,
-            "single_word": False, "special": special,
-        }
-        for text, special in SPECIAL_TOKENS
-    }
-    return {
-        "add_bos_token": False,
-        "add_prefix_space": False,
-        "added_tokens_decoder": added,
-        "additional_special_tokens": [
-            text for text, special in SPECIAL_TOKENS if special and text != "<|endoftext|>"
-        ],
-        "bos_token": None,
-        "chat_template": template,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": "<|im_end|>",
-        "errors": "replace",
-        "model_max_length": TEXT["max_position_embeddings"],
-        "pad_token": "<|endoftext|>",
-        "split_special_tokens": False,
-        "tokenizer_class": "Qwen2Tokenizer",
-        "unk_token": None,
-        "image_token": "<|image_pad|>",
-        "video_token": "<|video_pad|>",
-        "vision_bos_token": "<|vision_start|>",
-        "vision_eos_token": "<|vision_end|>",
-    }
-
-
-def write_json(path: Path, value: dict) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def write_files(model_dir: Path, template: Path) -> None:
-    """Writes every small file of the checkpoint except tokenizer.json and the weights."""
-    model_dir.mkdir(parents=True, exist_ok=True)
-    write_json(model_dir / "config.json", MODEL)
-    write_json(model_dir / "generation_config.json", GENERATION)
-    write_json(model_dir / "preprocessor_config.json", IMAGE_PROCESSOR)
-    write_json(model_dir / "video_preprocessor_config.json", VIDEO_PROCESSOR)
-    write_json(model_dir / "tokenizer_config.json", tokenizer_config(template.read_text()))
-    target = model_dir / "chat_template.jinja"
-    if template.resolve() != target.resolve():
-        shutil.copyfile(template, target)
+def model_config(size: str) -> dict:
+    """config.json."""
+    text = text_config(size)
+    vision = VISION | {"out_hidden_size": text["hidden_size"]}
+    model = MODEL | {"text_config": text, "vision_config": vision}
+    if "intermediate_size" in text:
+        model["architectures"] = ["Qwen3_5ForConditionalGeneration"]
+        model["model_type"] = vision["model_type"] = "qwen3_5"
+    return model

@@ -1,6 +1,7 @@
 """Pebble's forward pass over packed documents: text decoder, MTP head.
 
-A function of a dict of parameters (released names). Blocks are split at the sequence mixers, so
+A function of a dict of parameters (released names), whose shapes tell the size of the model; what
+they do not tell is the same for all sizes of config.py. Blocks are split at the sequence mixers, so
 that everything between them compiles into few kernels. check_transformers.py compares it with
 transformers.
 """
@@ -11,17 +12,16 @@ import torch
 import torch.nn.functional as F
 
 import vision
-from config import TEXT
+from config import MIXTURE, TEXT
 from delta import Bounds, attention, delta_rule
-from weights import TEXT_PREFIX
+from shapes import TEXT_PREFIX
 
 EPS = TEXT["rms_norm_eps"]
-HEAD, HEADS, KV_HEADS = TEXT["head_dim"], TEXT["num_attention_heads"], TEXT["num_key_value_heads"]
+HEAD = TEXT["head_dim"]
 ROTARY = int(HEAD * TEXT["partial_rotary_factor"])
-KEY_HEADS, VALUE_HEADS = TEXT["linear_num_key_heads"], TEXT["linear_num_value_heads"]
-KEY_DIM, VALUE_DIM = TEXT["linear_key_head_dim"], TEXT["linear_value_head_dim"]
+KEY_DIM = TEXT["linear_key_head_dim"]
 TAPS = TEXT["linear_conv_kernel_dim"]
-EXPERTS, TOP_K = TEXT["num_experts"], TEXT["num_experts_per_tok"]
+TOP_K = MIXTURE["num_experts_per_tok"]
 
 
 @dataclass
@@ -75,13 +75,14 @@ def delta_net_before(h, offset, ln, qkv_w, z_w, b_w, a_w, conv_w, a_log, dt_bias
         past = F.pad(qkv, (0, 0, back, 0))[: len(qkv)]
         seen = (offset >= back)[:, None]
         total = total + torch.where(seen, past, 0).float() * conv_w[:, 0, TAPS - 1 - back].float()
-    key = KEY_HEADS * KEY_DIM
-    q, k, v = F.silu(total).split([key, key, VALUE_HEADS * VALUE_DIM], -1)
-    q, k = (t.unflatten(-1, (KEY_HEADS, KEY_DIM)) for t in (q, k))
+    value = len(z_w)
+    key = (len(qkv_w) - value) // 2
+    q, k, v = F.silu(total).split([key, key, value], -1)
+    q, k = (t.unflatten(-1, (-1, KEY_DIM)) for t in (q, k))
     q, k = (t * torch.rsqrt(t.pow(2).sum(-1, keepdim=True) + 1e-6) for t in (q, k))
     beta = (x @ b_w.T).float().sigmoid()
     g = -a_log.float().exp() * F.softplus((x @ a_w.T).float() + dt_bias.float())
-    v = v.unflatten(-1, (VALUE_HEADS, VALUE_DIM))
+    v = v.unflatten(-1, (len(a_log), -1))
     return q.to(x.dtype), k.to(x.dtype), v.to(x.dtype), g, beta, x @ z_w.T
 
 
@@ -96,10 +97,10 @@ def delta_net_after(h, o, z, norm_w, out_w):
 def attention_before(h, cos, sin, ln, q_w, k_w, v_w, q_norm, k_norm):
     """q, k, v with kv heads repeated, and the output gate."""
     x = rms_norm(h, ln)
-    q, gate = (x @ q_w.T).unflatten(-1, (HEADS, 2, HEAD)).unbind(2)
-    k, v = ((x @ w.T).unflatten(-1, (KV_HEADS, HEAD)) for w in (k_w, v_w))
+    q, gate = (x @ q_w.T).unflatten(-1, (-1, 2, HEAD)).unbind(2)
+    k, v = ((x @ w.T).unflatten(-1, (-1, HEAD)) for w in (k_w, v_w))
     q, k = rotate(rms_norm(q, q_norm), cos, sin), rotate(rms_norm(k, k_norm), cos, sin)
-    group = HEADS // KV_HEADS
+    group = q.shape[1] // k.shape[1]
     return q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), gate.flatten(1)
 
 
@@ -112,22 +113,29 @@ def moe(h, ln, gate_w, gate_up, down, s_gate, s_up, s_down, s_w):
     """All experts at once, the unchosen ones times zero; the shared expert rides along as one.
 
     Returns the stream, and the balance loss E * sum(share of tokens * mean probability)."""
-    x = rms_norm(h, ln)
+    x, experts = rms_norm(h, ln), len(gate_w)
     p = (x @ gate_w.T).float().softmax(-1)
-    order = torch.arange(EXPERTS, device=h.device)
+    order = torch.arange(experts, device=h.device)
     ahead = (p[:, None, :] > p[:, :, None]) | (
         (p[:, None, :] == p[:, :, None]) & (order[None, None, :] < order[None, :, None]))
     chosen = ahead.sum(-1) < TOP_K
     kept = p * chosen
     route = kept / kept.sum(-1, keepdim=True)
     share = chosen.float().mean(0) / TOP_K
-    balance = EXPERTS * (share.detach() * p.mean(0)).sum()
+    balance = experts * (share.detach() * p.mean(0)).sum()
     route = torch.cat([route, (x @ s_w.T).float().sigmoid()], -1)
     wide = torch.cat([gate_up.flatten(0, 1), s_gate, s_up])
     back = torch.cat([down.transpose(1, 2).flatten(0, 1), s_down.T])
-    gate, up = (x @ wide.T).unflatten(-1, (EXPERTS + 1, 2, -1)).unbind(2)
+    gate, up = (x @ wide.T).unflatten(-1, (experts + 1, 2, -1)).unbind(2)
     inner = F.silu(gate.float()) * up.float() * route[..., None]
     return h + (inner.flatten(1).to(x.dtype) @ back).to(h.dtype), balance
+
+
+def dense(h, ln, gate_w, up_w, down_w):
+    """The stream, and no balance loss."""
+    x = rms_norm(h, ln)
+    inner = F.silu((x @ gate_w.T).float()) * (x @ up_w.T).float()
+    return h + (inner.to(x.dtype) @ down_w.T).to(h.dtype), h.new_zeros(())
 
 
 def token_loss(hidden, head_w, targets, weights):
@@ -141,7 +149,7 @@ def token_loss(hidden, head_w, targets, weights):
 def compile_blocks() -> None:
     """Compiles the pieces; their shapes are those of the training batch."""
     for name in ("delta_net_before", "delta_net_after", "attention_before", "attention_after",
-                 "moe", "token_loss", "rms_norm"):
+                 "moe", "dense", "token_loss", "rms_norm"):
         globals()[name] = torch.compile(globals()[name], dynamic=False)
 
 
@@ -154,11 +162,18 @@ MIXER_NAMES = {
 MOE_NAMES = ["gate.weight", "experts.gate_up_proj", "experts.down_proj",
              "shared_expert.gate_proj.weight", "shared_expert.up_proj.weight",
              "shared_expert.down_proj.weight", "shared_expert_gate.weight"]
+DENSE_NAMES = ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]
 
 
-def block(p, prefix, kind, h, batch, rope):
+def layer_count(p) -> int:
+    """Layers of the text model, without MTP."""
+    return sum(name.startswith(TEXT_PREFIX) and name.endswith(".input_layernorm.weight")
+               for name in p)
+
+
+def block(p, prefix, h, batch, rope):
     ln = p[prefix + "input_layernorm.weight"]
-    if kind == "full_attention":
+    if prefix + "self_attn.q_proj.weight" in p:
         own = [p[f"{prefix}self_attn.{n}"] for n in MIXER_NAMES["self_attn"]]
         q, k, v, gate = attention_before(h, *rope, ln, *own)
         o = attention(q, k, v, batch.bounds)
@@ -169,8 +184,10 @@ def block(p, prefix, kind, h, batch, rope):
         o = delta_rule(q, k, v, g, beta, batch.bounds)
         h = delta_net_after(h, o, z, p[prefix + "linear_attn.norm.weight"],
                             p[prefix + "linear_attn.out_proj.weight"])
-    experts = [p[f"{prefix}mlp.{n}"] for n in MOE_NAMES]
-    return moe(h, p[prefix + "post_attention_layernorm.weight"], *experts)
+    names, feed_forward = (MOE_NAMES, moe) if prefix + "mlp.gate.weight" in p else (
+        DENSE_NAMES, dense)
+    own = [p[f"{prefix}mlp.{n}"] for n in names]
+    return feed_forward(h, p[prefix + "post_attention_layernorm.weight"], *own)
 
 
 def embed(p, batch):
@@ -185,8 +202,8 @@ def trunk(p, batch):
     embedded = embed(p, batch)
     rope = rotary_table(batch.positions, torch.float32)
     h, balance = embedded.float(), 0.0
-    for n, kind in enumerate(TEXT["layer_types"]):
-        h, part = block(p, f"{TEXT_PREFIX}layers.{n}.", kind, h, batch, rope)
+    for n in range(layer_count(p)):
+        h, part = block(p, f"{TEXT_PREFIX}layers.{n}.", h, batch, rope)
         balance = balance + part
     return embedded, rms_norm(h, p[TEXT_PREFIX + "norm.weight"]), rope, balance
 
@@ -197,7 +214,7 @@ def mtp(p, batch, embedded, hidden, rope):
     e = rms_norm(following, p["mtp.pre_fc_norm_embedding.weight"])
     n = rms_norm(hidden, p["mtp.pre_fc_norm_hidden.weight"])
     u = (torch.cat([e, n], -1) @ p["mtp.fc.weight"].T).float()
-    u, balance = block(p, "mtp.layers.0.", "full_attention", u, batch, rope)
+    u, balance = block(p, "mtp.layers.0.", u, batch, rope)
     return rms_norm(u, p["mtp.norm.weight"]), balance
 
 

@@ -1,12 +1,16 @@
 """One stage of training: resumes from a checkpoint folder, runs N steps, writes it again.
 
 The learning rate is warm-up, constant, then linear to zero; `--from-step`, `--steps` and
-`--total-steps` place a stage on that line. Data workers are processes with their own seeds.
+`--total-steps` place a stage on that line. `--size` starts from random weights, and `--seconds`
+makes a stage of that time instead, of which the last `--fall-share` is the fall. With `--tasks`,
+the loss and the answers of held-out items are printed too. Data workers are processes with their
+own seeds.
 """
 
 import argparse
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -14,9 +18,12 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import batch as batching
+import config
 import corpus
+import held_out_loss
 import model
 import optimizer
+import small_files
 import weights
 
 
@@ -35,10 +42,12 @@ class Stream(IterableDataset):
             yield batching.as_arrays(packed)
 
 
-def rate_at(step: int, args) -> float:
+def rate_at(step: int, seconds: float, args) -> float:
     """Share of the peak rate; every stage warms up, since its optimizer may be new."""
-    fall = int(args.total_steps * args.fall_share)
-    left = (args.total_steps - step) / max(fall, 1)
+    if args.seconds:
+        left = max(0.0, 1 - seconds / args.seconds) / args.fall_share
+    else:
+        left = (args.total_steps - step) / max(int(args.total_steps * args.fall_share), 1)
     return min(1.0, (step - args.from_step + 1) / args.warmup, left)
 
 
@@ -56,13 +65,19 @@ def losses(p, packed, args):
     objective = main / total + args.mtp_weight * draft / draft_total
     objective = objective + args.balance_weight * (balance + more)
     figures = torch.stack([main / total, right / total, draft / draft_total,
-                           draft_right / draft_total, (balance + more) / 9])
+                           draft_right / draft_total,
+                           (balance + more) / (model.layer_count(p) + 1)])
     return objective, figures.detach()
 
 
 def start(args):
     """Masters, leaves and optimizer, from the folder's weights and, if there, its state file."""
-    masters = {n: t.to(args.device) for n, t in weights.load(args.model).items()}
+    if args.size:
+        small_files.write_files(args.out, args.data / "chat_template.jinja", args.size)
+        begin = weights.fresh(args.seed, config.text_config(args.size))
+    else:
+        begin = weights.load(args.model)
+    masters = {n: t.to(args.device) for n, t in begin.items()}
     state_file = args.state and Path(args.state)
     resumed = torch.load(state_file) if state_file and state_file.exists() else None
     if resumed:
@@ -77,9 +92,12 @@ def start(args):
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="checkpoint folder to start from")
+    begin = parser.add_mutually_exclusive_group(required=True)
+    begin.add_argument("--model", type=Path, help="checkpoint folder to start from")
+    begin.add_argument("--size", choices=list(config.SIZES), help="random weights to start from")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--data", type=Path, help="folder with tokenizer and template (= model)")
+    parser.add_argument("--tasks", type=Path, help="folder of held-out items")
     parser.add_argument("--state", help="file for FP32 masters and optimizer state")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=65536, help="in a batch")
@@ -87,6 +105,7 @@ def parse_args():
     parser.add_argument("--from-step", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--total-steps", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, help="length of the stage, instead of steps")
     parser.add_argument("--seconds-max", type=float, default=1e9, help="stop early, state saved")
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--fall-share", type=float, default=0.5)
@@ -100,6 +119,10 @@ def parse_args():
     parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()
     args.data = args.data or args.model
+    if args.data is None:
+        parser.error("--size needs --data, a folder with tokenizer and template")
+    if args.seconds:
+        args.steps, args.seconds_max = sys.maxsize, args.seconds
     return args
 
 
@@ -127,19 +150,24 @@ def main() -> None:
     masters, leaves, chosen, dtype = start(args)
     loader = iter(DataLoader(Stream(args), batch_size=None, num_workers=args.workers,
                              prefetch_factor=8, collate_fn=lambda x: x))
+    held_out = args.tasks and held_out_loss.HeldOut(args, dtype)
     begun, since, seen = time.time(), time.time(), 0
     for step in range(args.from_step, args.from_step + args.steps):
         packed = batching.to_device(batching.from_arrays(next(loader)), args.device, dtype)
         objective, figures = losses(leaves, packed, args)
         objective.backward()
-        rate = rate_at(step, args)
+        rate = rate_at(step, time.time() - begun, args)
         chosen.step(args.adam_rate * rate, args.muon_rate * rate)
         seen += args.tokens
         if step < args.from_step + 3 or step % 100 == 99:
             tell(step + 1, figures, seen / (time.time() - since), time.time() - begun)
+            if held_out and step % 300 == 299:
+                print(held_out.measured(leaves), flush=True)
             since, seen = time.time(), 0
         if time.time() - begun > args.seconds_max:
             break
+    if held_out:
+        print(held_out.measured(leaves))
     finish(args, masters, chosen)
     print(f"stopped after step {step + 1}, {time.time() - begun:.0f} s")
 

@@ -11,6 +11,7 @@ from tokenizers.models import BPE
 
 import config
 import corpus
+import small_files
 from item import Item
 from tasks_lists import SHORT
 from tasks_world import prose
@@ -58,7 +59,7 @@ if __name__ == "__main__":
     parser.add_argument("--documents", type=int, default=12000)
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
-    config.write_files(args.model_dir, args.template)
+    small_files.write_files(args.model_dir, args.template)
     tokenizer = empty_tokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=config.BASE_TOKENS, show_progress=False, min_frequency=2,
