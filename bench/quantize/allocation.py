@@ -169,6 +169,7 @@ def main():
     parser.add_argument("--make-only", nargs="+", type=int, metavar="DRAW")
     asked = parser.parse_args()
     asked.recipe, asked.split, asked.before = "mixed", "test", asked.nibble
+    asked.model = held_out.MODEL
     nibble = asked.nibble.resolve()
     comparison = Allocations(asked)
     try:

@@ -32,7 +32,7 @@ class Comparison:
     """All that the runs share: held-out items, their logits in BF16, and where things are kept."""
 
     def __init__(self, asked):
-        self.recipe = asked.recipe
+        self.recipe, self.model = asked.recipe, asked.model
         self.work = asked.work / asked.split
         self.scratch = self.work / f"scratch-{os.getpid()}"  # of this process, removed at its end
         self.scratch.mkdir(parents=True)
@@ -45,7 +45,7 @@ class Comparison:
         kept = self.work / "reference.npy"
         if not kept.exists():
             made = self.scratch / "reference.npy"
-            np.save(made, scored(nibble, self.scratch, held_out.MODEL, "f32"))
+            np.save(made, scored(nibble, self.scratch, self.model, "f32"))
             made.replace(kept)
         return np.load(kept)
 
@@ -75,7 +75,7 @@ class Comparison:
             output = self.scratch / "output"
             shutil.rmtree(output, ignore_errors=True)
             algorithm = [] if "--algorithm" in options else ["--algorithm", "gptq"]
-            run(nibble, "quantize", held_out.MODEL, output, "--recipe", self.recipe, *algorithm,
+            run(nibble, "quantize", self.model, output, "--recipe", self.recipe, *algorithm,
                 "--no-progress", "--backend", "cpu", "--calib", self._calibration(draw),
                 "--calib-samples", SAMPLES, "--calib-length", 1024, *options)
             logits = scored(nibble, self.scratch, output, RECIPES[self.recipe])
@@ -121,6 +121,8 @@ def parse():
     parser.add_argument("draws", nargs="?", type=int, default=16)
     parser.add_argument("--before-options", default="", help="of quantize, as one word")
     parser.add_argument("--after-options", default="")
+    parser.add_argument("--model", type=pathlib.Path, default=held_out.MODEL,
+                        help="another of tools/pebble, with a WORK of its own")
     parser.add_argument("--split", choices=list(FIRST_DRAW), default="test")
     parser.add_argument("--make-only", nargs="+", type=int, metavar="DRAW")
     return parser.parse_args()

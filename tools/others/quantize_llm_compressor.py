@@ -29,6 +29,7 @@ def main():
     words.add_argument("out")
     words.add_argument("--scheme", default="NVFP4")
     words.add_argument("--algorithm", default="rtn", choices=["rtn", "gptq"])
+    words.add_argument("--observer", help="of weights, another than the scheme's")
     words.add_argument("--samples", type=int, default=128)
     asked = words.parse_args()
     with load_context(AutoModelForImageTextToText):
@@ -40,7 +41,8 @@ def main():
     kind = GPTQModifier if asked.algorithm == "gptq" else QuantizationModifier
     begin = time.monotonic()
     oneshot(model=model, dataset=data, processor=processor,
-            recipe=kind(targets="Linear", scheme=asked.scheme, ignore=IGNORE),
+            recipe=kind(targets="Linear", scheme=asked.scheme, ignore=IGNORE,
+                        weight_observer=asked.observer),
             max_seq_length=1024, num_calibration_samples=len(rows))
     print(f"seconds {time.monotonic() - begin:.1f}")
     model.save_pretrained(asked.out, save_compressed=True)

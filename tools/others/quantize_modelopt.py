@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """NVFP4 by ModelOpt with a preset of its own:
-quantize_modelopt.py MODEL CALIB.jsonl OUT [--preset NAME]
+quantize_modelopt.py MODEL CALIB.jsonl OUT [--preset NAME] [--local-hessian]
 
-Run with the Python of tools/others/install.sh. CPU is enough for Pebble.
+Run with the Python of tools/others/install.sh. CPU is enough for Pebble; scales by the local
+Hessian, ModelOpt's best, need a card.
 """
 
 import argparse
+import copy
 import time
 
 import modelopt.torch.quantization as mtq
@@ -16,25 +18,41 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 import calibration_rows
 
 
+def settings(preset, local_hessian):
+    """The preset, or its format with scales of weights found by the local Hessian."""
+    found = copy.deepcopy(getattr(mtq, preset))
+    if local_hessian:
+        best = copy.deepcopy(mtq.NVFP4_W4A4_WEIGHT_LOCAL_HESSIAN_CFG)
+        weights, = (rule for rule in best["quant_cfg"]
+                    if rule["quantizer_name"] == "*weight_quantizer")
+        found["algorithm"] = best["algorithm"]
+        found["quant_cfg"] = [weights if rule["quantizer_name"] == "*weight_quantizer" else rule
+                              for rule in found["quant_cfg"]]
+    return found
+
+
 def main():
     words = argparse.ArgumentParser()
     words.add_argument("model")
     words.add_argument("calib")
     words.add_argument("out")
     words.add_argument("--preset", default="NVFP4_DEFAULT_CFG")
+    words.add_argument("--local-hessian", action="store_true")
     words.add_argument("--samples", type=int, default=128)
     asked = words.parse_args()
     model = AutoModelForImageTextToText.from_pretrained(
         asked.model, dtype=torch.bfloat16, experts_implementation="eager").eval()
+    if asked.local_hessian:
+        model = model.cuda()
     rows = calibration_rows.tensors(asked.calib, asked.samples)
 
     def forward(quantized):
         with torch.no_grad():
             for ids in rows:
-                quantized(input_ids=ids)
+                quantized(input_ids=ids.to(model.device))
 
     begin = time.monotonic()
-    model = mtq.quantize(model, getattr(mtq, asked.preset), forward)
+    model = mtq.quantize(model, settings(asked.preset, asked.local_hessian), forward)
     print(f"seconds {time.monotonic() - begin:.1f}")
     export_hf_checkpoint(model, export_dir=asked.out)
     AutoProcessor.from_pretrained(asked.model).save_pretrained(asked.out)
