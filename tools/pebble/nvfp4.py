@@ -5,7 +5,8 @@ import torch
 GRID = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 BLOCK = 16
 EXPERTS = ("experts.gate_up_proj", "experts.down_proj", "shared_expert.gate_proj",
-           "shared_expert.up_proj", "shared_expert.down_proj")
+           "shared_expert.up_proj", "shared_expert.down_proj",
+           "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # the last three: of a dense model
 MIXERS = ("q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "in_proj_z", "out_proj")
 RECIPES = {"experts": EXPERTS, "linears": EXPERTS + MIXERS, "all": EXPERTS + MIXERS + ("lm_head",)}
 
