@@ -164,7 +164,8 @@ void HubConnection::State::set_limits(const HubLimits& limits) {
   set(CURLOPT_CONNECTTIMEOUT, seconds);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(CURLOPT_LOW_SPEED_TIME, seconds);
-  set(CURLOPT_BUFFERSIZE, kBufferBytes);
+  // libcurl keeps the buffer of a request whose host it did not find, and then takes no size.
+  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kBufferBytes);
   set(CURLOPT_TCP_KEEPALIVE, 1L);
   if (!limits.certificates.empty()) set(CURLOPT_CAINFO, limits.certificates.c_str());
 }

@@ -99,6 +99,12 @@ class Checks(HubChecks):
             assert hub.fault.left == [0] and time.monotonic() - begin >= 3  # 1 s, then 2 s
             self.whole(home)
 
+    def check_a_host_that_is_not_found(self):
+        with self.hub_of() as hub:
+            told = self.pull(hub, self.home(), "org/name", code=1,
+                             HF_ENDPOINT="http://hub.invalid").stderr
+            assert "internal" not in told and told.count("again in") >= 2, told
+
     def check_connections_that_break(self):
         with self.hub_of() as hub:
             left = [6]
