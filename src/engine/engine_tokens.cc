@@ -199,7 +199,8 @@ EngineCore::Life EngineCore::advance(Sequence& sequence, Result<SampledToken>& s
   SampledToken& next = sampled.value();
   const int32_t token = next.token;
   if (std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
-    finish(sequence, FinishReason::stop, {.stop_token = token});
+    finish(sequence, FinishReason::stop,
+           {.stop_token = token, .stop_logprobs = std::move(next.logprobs)});
     return Life::over;
   }
   const std::vector<int32_t>& anchors = request.cache.anchor_ids;

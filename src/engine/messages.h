@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -40,8 +41,9 @@ struct PromptProgress {
 struct Finished {
   uint64_t id = 0;
   FinishReason reason = FinishReason::stop;
-  std::string error;        // for a person, when reason is error
-  int32_t stop_token = -1;  // the stop id that ended it; it was not published
+  std::string error;                              // for a person, when reason is error
+  int32_t stop_token = -1;                        // the stop id that ended it; it was not published
+  std::optional<PositionLogprobs> stop_logprobs;  // of the stop token, where they are wanted
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;  // sampled ones, the stop token included
   int32_t cached_tokens = 0;      // prompt tokens taken from the prefix cache

@@ -136,14 +136,24 @@ void Generation::take(EngineEvent event) {
   take_end(choice, std::move(std::get<Finished>(event)));
 }
 
+/// Clients that are told ids, or the stop token's text, match them with log-probabilities one to
+/// one. Others get those of the text alone, as from OpenAI.
+void Generation::take_stop_token(Choice& choice) {
+  Finished& finished = *choice.finished;
+  if (request_.return_token_ids) choice.token_ids.push_back(finished.stop_token);
+  const bool told = request_.return_token_ids || request_.token_name == TokenName::id ||
+                    request_.stop_text == StopText::kept;
+  if (told && finished.stop_logprobs && writer_->logprobs_of() == AnswerWriter::LogprobsOf::all)
+    choice.logprobs.push_back(std::move(*finished.stop_logprobs));
+}
+
 void Generation::take_end(Choice& choice, Finished finished) {
   choice.finished = std::move(finished);
   --unfinished_;
   if (request_.stop_text == StopText::kept && choice.finished->stop_token >= 0)
     choice.decoder.push(choice.finished->stop_token);
   choice.decoder.finish();
-  if (request_.return_token_ids && choice.finished->stop_token >= 0)
-    choice.token_ids.push_back(choice.finished->stop_token);
+  if (choice.finished->stop_token >= 0) take_stop_token(choice);
   const FinishReason reason = choice.finished->reason;
   if (reason == FinishReason::error)
     return fail({.status = 500, .type = "server_error", .message = choice.finished->error});

@@ -86,6 +86,7 @@ class Generation {
   ApiError refusal_of(const Error& error) const;
   void fail(const ApiError& error);
   void take_end(Choice& choice, Finished finished);
+  void take_stop_token(Choice& choice);
   const std::vector<int32_t>& prompt_of(size_t index) const;
   bool prompt_logprobs_complete(size_t index) const;
   void cancel_rest();

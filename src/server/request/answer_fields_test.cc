@@ -72,6 +72,34 @@ TEST_F(AnswerFields, IdsOfTokens) {
   EXPECT_EQ(choice(without).find("token_ids"), nullptr);
 }
 
+/// Trainers read ids and log-probabilities beside each other: one of each for every sampled token.
+TEST_F(AnswerFields, LogprobsAreAsManyAsIds) {
+  start("ab</think>\n\ncd");
+  const std::string ask = concat("{", kHi, R"(,"logprobs":true,"return_token_ids":true)");
+  const auto count = [](const Json& told) {
+    return at(at(told, "logprobs"), "content").as_array().size();
+  };
+  const Json whole = answer_of(kChat, ask + "}");
+  const size_t ids = numbers(at(choice(whole), "token_ids")).size();
+  EXPECT_EQ(ids, testing::script_of("ab</think>\n\ncd").size());
+  EXPECT_EQ(count(choice(whole)), ids);
+  size_t streamed = 0;
+  for (const Json& chunk : chunks(kChat, ask + R"(,"stream":true})"))
+    if (at(choice(chunk), "logprobs").is_object()) streamed += count(choice(chunk));
+  EXPECT_EQ(streamed, ids);
+
+  const auto counted = [&](std::string_view fields) {
+    return count(choice(answer_of(kChat, concat("{", kHi, R"(,"logprobs":true)", fields, "}"))));
+  };
+  EXPECT_EQ(counted(""), ids - 1);  // those of the text
+  EXPECT_EQ(counted(R"(,"return_tokens_as_token_ids":true)"), ids);
+  EXPECT_EQ(counted(R"(,"include_stop_str_in_output":true)"), ids);
+  const Json completion = answer_of(
+      kCompletions, R"({"prompt":"p","max_tokens":90,"logprobs":1,"return_token_ids":true})");
+  EXPECT_EQ(at(at(choice(completion), "logprobs"), "tokens").as_array().size(),
+            numbers(at(choice(completion), "token_ids")).size());
+}
+
 TEST_F(AnswerFields, UsageInEveryChunk) {
   start("ab</think>\n\ncd");
   for (const char* path : {kChat, kCompletions}) {
