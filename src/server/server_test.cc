@@ -229,6 +229,9 @@ TEST_F(ServerTest, RefusesWhatItDoesNotRoute) {
   start("x");
   EXPECT_EQ(ask(get("/nothing")).first, 404);
   EXPECT_NE(ask(get("/models")).second.find("it is /v1/models here"), std::string::npos);
+  for (const char* path : {"/v1/v1/models", "//v1/models", "/v1/models/", "/v1//v1///models//"})
+    EXPECT_NE(ask(get(path)).second.find("it is /v1/models here: take"), std::string::npos) << path;
+  EXPECT_EQ(ask(get("/v1/v1/x")).second.find("it is"), std::string::npos);
   EXPECT_EQ(ask(get("/v1/models/")).first, 404);
   EXPECT_EQ(ask(get(kChat)).first, 405);
   EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").first, 405);

@@ -114,10 +114,27 @@ bool answers_at(const Route& route, Door door) {
   return route.audience == Audience::admin || route.method == "GET";
 }
 
+/// The path without doubled slashes, one at its end, or /v1 twice, as base addresses with a slash
+/// or with /v1 make it.
+std::string plain_path(std::string_view path) {
+  std::string plain;
+  for (const char c : path)
+    if (c != '/' || !plain.ends_with('/')) plain += c;
+  if (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+  while (plain.starts_with("/v1/v1/")) plain.erase(0, 3);
+  return plain;
+}
+
 ApiError no_such_path(std::string_view path) {
   std::string message = concat("no such path: ", path.substr(0, 100));
-  if (!find_route("POST", concat("/v1", path), Door::clients).allowed.empty())
-    message += concat("; it is /v1", path, " here: add /v1 to the client's base address");
+  const auto is_here = [](const std::string& meant) {
+    return !find_route("POST", meant, Door::clients).allowed.empty();
+  };
+  const std::string plain = plain_path(path);
+  if (is_here(concat("/v1", plain)))
+    message += concat("; it is /v1", plain, " here: add /v1 to the client's base address");
+  else if (is_here(plain))
+    message += concat("; it is ", plain, " here: take what is too much off the client's address");
   return {.status = 404, .message = std::move(message), .code = "not_found"};
 }
 
