@@ -98,14 +98,13 @@ Result<void> decode_arguments(Json& call, std::string_view where) {
     *arguments = Json(Json::Object{});
     return {};
   }
-  auto decoded = parse_json(text, concat(where, ".arguments"));
-  if (!decoded.ok()) return Error{ErrorCode::invalid_argument, decoded.error().message};
-  if (!decoded.value().is_object()) {
-    return make_error(ErrorCode::invalid_argument, {.what = concat(where, ".arguments"),
-                                                    .expected = "the text of a JSON object",
-                                                    .found = decoded.value().type_name()});
-  }
-  *arguments = std::move(decoded).value();
+  // A call that was cut off stays in its conversation, which a refusal would end for good. The
+  // model reads the text as it was.
+  auto decoded = parse_json(text, "arguments");
+  if (decoded.ok() && decoded.value().is_object())
+    *arguments = std::move(decoded).value();
+  else
+    *arguments = json_object({{"arguments", Json(text)}});
   return {};
 }
 

@@ -190,14 +190,17 @@ TEST(ChatTemplate, BadMessagesAreNamed) {
       "messages[0].tool_calls[0].arguments: expected the text of a JSON object, found integer");
   EXPECT_EQ(error(R"([{"tool_call_id": true}])").message,
             "messages[0].tool_call_id: expected a string or null, found boolean");
-  const Error list = error(R"([{"tool_calls": [{"function": {"arguments": "[1]"}}]}])");
-  EXPECT_EQ(list.message,
-            "messages[0].tool_calls[0].arguments: expected the text of a JSON object, "
-            "found array");
-  EXPECT_EQ(list.code, ErrorCode::invalid_argument);
-  const Error broken = error(R"([{"tool_calls": [{"function": {"arguments": "{\"a\": "}}]}])");
-  EXPECT_TRUE(broken.message.starts_with("messages[0].tool_calls[0].arguments is not valid JSON"))
-      << broken.message;
+}
+
+TEST(ChatTemplate, CallsThatWereCutOffStayReadable) {
+  for (const std::string_view text : {R"({"a": )", "[1]", "5", "none"}) {
+    const Json call = json_object({{"arguments", Json(std::string(text))}});
+    const auto prepared = prepare_messages(Json(Json::Array{
+        json_object({{"tool_calls", Json(Json::Array{json_object({{"function", call}})})}})}));
+    ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+    const Json& made = prepared.value().as_array()[0].find("tool_calls")->as_array()[0];
+    EXPECT_EQ(*made.find("function")->find("arguments"), call) << text;
+  }
 }
 
 class Folder : public testing::Test {
