@@ -63,8 +63,14 @@ std::string duration() {
 
 const std::string kName = "[A-Za-z0-9]+(-+[A-Za-z0-9]+)*";
 const std::string kHost = kName + "(\\." + kName + ")*";
-/// RFC 1123, in part: labels of at most 20 characters of the 63 allowed, at most four of them.
-const std::string kLabel = "[A-Za-z0-9]([A-Za-z0-9-]{0,18}[A-Za-z0-9])?";
+/// RFC 1123, in part: labels of at most 20 characters of the 63 allowed, at most four of them. None
+/// has two hyphens after two characters, since such labels ("xn--...") are Punycode, which readers
+/// decode.
+const std::string kLetter = "[A-Za-z0-9]";
+const std::string kInner = "[A-Za-z0-9-]";
+const std::string kLabel = kLetter + "(" + kInner + "?" + kLetter + "|" + kInner + "{2}" + kLetter +
+                           "|" + kInner + "(" + kLetter + kInner + "|-" + kLetter + ")" + kInner +
+                           "{0,15}" + kLetter + ")?";
 const std::string kHostname = kLabel + "(\\." + kLabel + "){0,3}";
 const std::string kPathCharacter = "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})";
 const std::string kTail = "(\\?(" + kPathCharacter + "|[/?])*)?(#(" + kPathCharacter + "|[/?])*)?";
@@ -134,6 +140,7 @@ Result<Pattern> format_pattern(std::string_view format) {
       {"email", "[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+(\\.[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+)*@" + kHost},
       {"hostname", kHostname},
       {"uri", uri()},
+      {"url", uri()},  // draft 3's name
       {"uri-reference", uri_reference()},
       {"uri-template", uri_template()},
       {"idn-hostname", kIdnHostname},
@@ -141,6 +148,7 @@ Result<Pattern> format_pattern(std::string_view format) {
       {"json-pointer", pointer},
       {"relative-json-pointer", concat("(0|[1-9]\\d{0,8})(#|", pointer, ")")},
       {"base64", base64},
+      {"byte", base64},  // OpenAPI's name
       {"base64url", base64url},
   };
   for (const Format& row : known)
