@@ -310,6 +310,11 @@ TEST(Grammar, RefusesWithReasons) {
       {R"({"type":"object","additionalProperties":{},"minProperties":2})", "#/minProperties"},
       {R"({"$ref":"http://x/y"})", "#/$ref"},
       {R"({"$ref":"#/$defs/none"})", "#/$ref"},
+      {R"({"$ref":"#/default","default":{"anyOf":{}}})", "#/default/anyOf: expected a list"},
+      {R"({"items":{"$ref":"#/links/0"},"links":[{"not":7}]})", "#/links/0/not: expected a schema"},
+      {R"({"$ref":"#/a/b","a":{"b":{"$ref":"#/c"}},"c":{"then":7}})",
+       "#/c/then: expected a schema"},
+      {R"({"$ref":"#/a","a":7})", "#/a: expected a schema"},
       {R"({"type":"array","maxItems":5000})", "#/maxItems"},
       {R"({"enum":[]})", "#/enum"},
       {R"({"items":7})", "#/items"},
@@ -353,6 +358,11 @@ TEST(Grammar, TakesWhatSchemasSay) {
        R"({"type":"integer","minimum":3,"exclusiveMaximum":9})",
        R"({"type":"array","prefixItems":[{"type":"string"}],"items":false,"uniqueItems":false})",
        R"({"oneOf":[{"type":"string"},{"type":"integer"}]})", R"({"allOf":[{"type":"string"}]})",
+       R"({"type":"object","id":"http://a.example/b","links":[{"not":7}],"properties":{)"
+       R"("a":{"$ref":"#/definitions/b/items"}},)"
+       R"("definitions":{"b":{"items":{"type":"null","readonly":true}}}})",
+       R"({"$ref":"#/a/b","a":{"b":{"anyOf":[{"type":"null"},{"type":"array","items":)"
+       R"({"$ref":"#/a/b"}}]}}})",
        R"(true)", R"({})"}) {
     const auto compiled = compiler().compile(schema(good));
     EXPECT_TRUE(compiled.ok()) << good << ": " << compiled.error().message;
@@ -360,6 +370,9 @@ TEST(Grammar, TakesWhatSchemasSay) {
   EXPECT_TRUE(passes(schema(R"({"type":"string","minLength":2,"maxLength":4})"), "\"abc\""));
   EXPECT_FALSE(passes(schema(R"({"type":"string","minLength":2,"maxLength":4})"), "\"abcde\""));
   EXPECT_FALSE(passes(schema(R"({"type":"integer","minimum":3,"exclusiveMaximum":9})"), "9"));
+  const char* annotated = R"({"type":"integer","minimum":3,"propertyOrder":1,"readonly":true})";
+  EXPECT_TRUE(passes(schema(annotated), "3"));
+  EXPECT_FALSE(passes(schema(annotated), "2"));
 }
 
 TEST(Grammar, CompilesOnceAndForgetsTheOldest) {

@@ -1,13 +1,18 @@
-// A walk over the schema; every keyword is in a table or refused. What becomes of keywords together
-// is told by schema_grammar.
+// A walk over the schema; what a keyword says is enforced or refused. What becomes of keywords
+// together is told by schema_grammar.
 #include "grammar/schema_check.h"
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
+#include <set>
 #include <string_view>
 
+#include "base/edit_distance.h"
 #include "grammar/schema_facts.h"
+#include "grammar/schema_keywords.h"
+#include "grammar/schema_pointer.h"
 
 namespace nibble {
 
@@ -70,18 +75,6 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$ref"},
     {"$defs", Value::schema_map},
     {"definitions", Value::schema_map},
-    // They say nothing about what is valid.
-    {"title"},
-    {"description"},
-    {"default"},
-    {"examples"},
-    {"example"},
-    {"deprecated"},
-    {"readOnly"},
-    {"writeOnly"},
-    {"$schema"},
-    {"$id"},
-    {"$comment"},
     {"not", Value::schema},
     {"if", Value::schema},
     {"then", Value::schema},
@@ -92,26 +85,65 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"dependentRequired", Value::names_map},
     {"dependentSchemas", Value::schema_map},
     {"dependencies", Value::names_or_map},
-    {"strict"},
-    {"discriminator"},
-    {"nullable"},
-    {"$anchor"},
-    {"$dynamicAnchor"},
 });
+// Those beside them in which a schema may be about nothing.
+constexpr std::array kAnnotations = std::to_array<std::string_view>(
+    {"title", "description", "default", "examples", "example", "deprecated", "readOnly",
+     "writeOnly", "$schema", "$id", "$comment", "strict", "discriminator", "nullable", "$anchor",
+     "$dynamicAnchor"});
+// JSON Schema gives them a meaning that is not enforced.
+constexpr std::array kRefused = std::to_array<std::string_view>(
+    {"$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy"});
+
+const Keyword* keyword_of(std::string_view name) {
+  const auto* const found = std::ranges::find(kKeywords, name, &Keyword::name);
+  return found != kKeywords.end() ? &*found : nullptr;
+}
+
+/// The keyword that a name seems to be a misspelling of; empty: there is none. Names that begin
+/// with "x-" or a sign other than "$" are chosen not to be keywords.
+std::string_view misspelt_keyword(std::string_view name) {
+  constexpr size_t kNameBytesMax = 32;  // beyond, nothing is near
+  constexpr size_t kShort = 4, kLong = 8;
+  const bool letter = std::isalpha(static_cast<unsigned char>(name.front())) != 0;
+  if (name.size() > kNameBytesMax || name.starts_with("x-")) return {};
+  if (!letter && name.front() != '$') return {};
+  for (const Keyword& keyword : kKeywords) {
+    if (keyword.name.size() < kShort || keyword.name == "then" || keyword.name == "else") continue;
+    if (edit_distance(name, keyword.name) <= (keyword.name.size() < kLong ? 1U : 2U))
+      return keyword.name;
+  }
+  return {};
+}
 
 class SchemaWalk {
  public:
-  explicit SchemaWalk(const SchemaLimits& limits) : limits_(limits) {}
+  SchemaWalk(const Json& root, const SchemaLimits& limits) : root_(root), limits_(limits) {}
   Result<void> schema(const Json& schema, const std::string& at, int depth);
 
  private:
   Result<void> keyword(const Keyword& keyword, const Json& value, const std::string& at, int depth);
   Result<void> schemas(Value kind, const Json& value, const std::string& at, int depth);
   Result<void> dependencies(Value kind, const Json& value, const std::string& at, int depth);
+  Result<void> reference(const Json& value, int depth);
 
+  const Json& root_;
   SchemaLimits limits_;
   int nodes_ = 0;
+  std::set<std::string> targets_;  // of references, where no keyword leads
+  std::string address_;  // of the innermost draft 4 address around a schema, below the root
 };
+
+/// JSON Schema takes a keyword that it does not know for an annotation, which says nothing of
+/// values. One that is nearly the name of a keyword was meant to be it.
+Result<void> unknown(const Json::Member& member, const std::string& at) {
+  if (is_one_of(kRefused, member.key))
+    return schema_refusal(at, "keywords that are enforced here; this one is not");
+  const std::string_view meant = member.key.empty() ? "" : misspelt_keyword(member.key);
+  if (meant.empty()) return {};
+  return schema_refusal(at, concat("a keyword of JSON Schema, such as ", meant,
+                                   "; a name of your own begins with x-"));
+}
 
 bool is_names(const Json& value) {
   return value.is_array() && std::ranges::all_of(value.as_array(), &Json::is_string);
@@ -175,6 +207,29 @@ Result<void> SchemaWalk::keyword(const Keyword& keyword, const Json& value, cons
   return {};
 }
 
+/// A reference may lead to where no keyword does, into an annotation, and makes a schema of that.
+Result<void> SchemaWalk::reference(const Json& value, int depth) {
+  if (!value.is_string() || !value.as_string().starts_with('#')) return {};
+  if (!address_.empty())
+    return schema_refusal(address_, "no address above a reference, which drafts read differently");
+  const std::string path = percent_decoded(std::string_view(value.as_string()).substr(1));
+  const PointedAt target = pointed_at(root_, path);
+  if (target.value == nullptr || target.is_schema || !targets_.insert(path).second) return {};
+  return schema(*target.value, path, depth + 1);
+}
+
+/// Names alone that JSON Schema does not know are no schema: something else was sent, or one level
+/// too many.
+Result<void> says_something(const Json::Object& members, const std::string& at) {
+  const auto known = [](const Json::Member& member) {
+    return keyword_of(member.key) != nullptr || is_one_of(kAnnotations, member.key) ||
+           is_one_of(kRefused, member.key) || member.key.starts_with("x-");
+  };
+  if (members.empty() || std::ranges::any_of(members, known)) return {};
+  return schema_refusal(concat(at, "/", escaped_name(members.front().key)),
+                        "keywords that are enforced here; this one is not");
+}
+
 Result<void> SchemaWalk::schema(const Json& schema, const std::string& at, int depth) {
   if (schema.is_bool()) return {};
   if (!schema.is_object()) return schema_refusal(at, "a schema: an object, true or false");
@@ -182,22 +237,26 @@ Result<void> SchemaWalk::schema(const Json& schema, const std::string& at, int d
     return schema_refusal(at, concat("at most ", limits_.depth_max, " levels"));
   if (++nodes_ > limits_.nodes_max)
     return schema_refusal(at, concat("at most ", limits_.nodes_max, " schemas in all"));
+  const std::string outer = address_;
+  if (const Json* id = schema.find("id"); id != nullptr && id->is_string() && !at.empty())
+    address_ = concat(at, "/id");
+  TRY(says_something(schema.as_object(), at));
   for (const Json::Member& member : schema.as_object()) {
     const std::string place = concat(at, "/", escaped_name(member.key));
-    const auto known =
-        std::ranges::find_if(kKeywords, [&](const Keyword& k) { return k.name == member.key; });
-    if (known != kKeywords.end())
+    if (const Keyword* known = keyword_of(member.key); known != nullptr)
       TRY(keyword(*known, member.value, place, depth));
-    else if (!member.key.starts_with("x-"))
-      return schema_refusal(place, "keywords that are enforced here; this one is not");
+    else
+      TRY(unknown(member, place));
+    if (member.key == "$ref") TRY(reference(member.value, depth));
   }
+  address_ = outer;
   return {};
 }
 
 }  // namespace
 
 Result<void> check_schema(const Json& schema, const SchemaLimits& limits) {
-  return SchemaWalk(limits).schema(schema, "", 1);
+  return SchemaWalk(schema, limits).schema(schema, "", 1);
 }
 
 }  // namespace nibble

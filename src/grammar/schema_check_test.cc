@@ -61,7 +61,16 @@ TEST(SchemaCheck, TakesEveryKeywordThatIsEnforcedOrSaysNothingOfValues) {
                              R"("$schema":"s")",
                              R"("$id":"i")",
                              R"("$comment":"c")",
-                             R"("strict":true)"})
+                             R"("strict":true)",
+                             R"("type":"string","id":"http://a.example/b")",
+                             R"("type":"string","readonly":true)",
+                             R"("type":"string","propertyOrder":1)",
+                             R"("type":"string","links":[{"rel":"self"}])",
+                             R"("type":"string","note":"n")",
+                             R"("type":"string","_format":"date")",
+                             R"("x-required":true)",
+                             R"("type":"string","":1)",
+                             R"("type":"string","$default":{"anyOf":{}})"})
     EXPECT_EQ(refusal_of(concat("{", member, "}")), "") << member;
 }
 
@@ -91,6 +100,60 @@ TEST(SchemaCheck, RefusesValuesOfTheWrongKindByTheirPlace) {
   for (const auto& [schema, words] : kRefused)
     EXPECT_NE(refusal_of(schema).find(words), std::string::npos)
         << schema << ": " << refusal_of(schema);
+}
+
+TEST(SchemaCheck, RefusesNamesThatAreNearlyKeywords) {
+  const std::pair<const char*, const char*> kMeant[] = {
+      {"requred", "required"},
+      {"minLenght", "minLength"},
+      {"maxitems", "maxItems"},
+      {"types", "type"},
+      {"item", "items"},
+      {"definitons", "definitions"},
+      {"exclusiveMax", ""},
+      {"AnyOf", "anyOf"},
+      {"Pattern", "pattern"},
+      {"patternProperty", ""},
+      {"additionalPropertys", "additionalProperties"},
+      {"dependantRequired", "dependentRequired"}};
+  for (const auto& [name, keyword] : kMeant) {
+    const std::string told =
+        refusal_of(concat(R"({"properties":{"a":{"title":"t",")", name, "\":1}}}"));
+    if (*keyword == '\0')
+      EXPECT_EQ(told, "") << name;
+    else
+      EXPECT_EQ(told, concat("the schema at #/properties/a/", name,
+                             ": expected a keyword of JSON Schema, such as ", keyword,
+                             "; a name of your own begins with x-"));
+  }
+  for (const char* name : {"$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy"})
+    EXPECT_EQ(refusal_of(concat("{\"", name, "\":1}")),
+              concat("the schema at #/", name,
+                     ": expected keywords that are enforced here; this one is not"));
+}
+
+TEST(SchemaCheck, RefusesWhatIsNoSchema) {
+  const std::string words = ": expected keywords that are enforced here; this one is not";
+  EXPECT_EQ(refusal_of(R"({"name":"n","schema":{"type":"object"}})"),
+            "the schema at #/name" + words);
+  EXPECT_EQ(refusal_of(R"({"properties":{"a":{"schema":{}}}})"),
+            "the schema at #/properties/a/schema" + words);
+  for (const char* nothing : {"{}", R"({"title":"t","name":"n"})", R"({"x-name":"n"})"})
+    EXPECT_EQ(refusal_of(nothing), "") << nothing;
+}
+
+/// Before draft 6 an `id` was an address, from which references below it counted.
+TEST(SchemaCheck, RefusesReferencesBelowAnOldAddress) {
+  const std::string refusal =
+      "the schema at #/properties/a/id: expected no address above a reference, which drafts read "
+      "differently";
+  const auto told = [](std::string_view inner) {
+    return refusal_of(concat(R"({"id":"http://a.example/","properties":{"a":{"id":"b",)", inner,
+                             R"(},"b":{"$ref":"#/properties/c"},"c":{}}})"));
+  };
+  EXPECT_EQ(told(R"("$ref":"#/properties/c")"), refusal);
+  EXPECT_EQ(told(R"("items":{"$ref":"#"})"), refusal);
+  EXPECT_EQ(told(R"("items":{"type":"string","id":"c"})"), "");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "grammar/pattern_reader.h"
 #include "grammar/schema_conditions.h"
+#include "grammar/schema_pointer.h"
 
 namespace nibble {
 
@@ -69,24 +70,8 @@ Result<SchemaPlace> SchemaFacts::target(const SchemaPlace& reference) const {
   if (value == nullptr || !value->is_string() || !value->as_string().starts_with("#"))
     return schema_refusal(at, "a reference inside the schema, \"#/...\"");
   const std::string path = percent_decoded(std::string_view(value->as_string()).substr(1));
-  std::string_view rest = path;
-  const Json* found = &root_;
-  while (found != nullptr && !rest.empty()) {
-    if (rest.front() != '/') return schema_refusal(at, "a JSON pointer");
-    rest.remove_prefix(1);
-    const std::string_view name = rest.substr(0, rest.find('/'));
-    rest.remove_prefix(name.size());
-    const Json* next = nullptr;
-    if (found->is_object())
-      for (const Json::Member& member : found->as_object())
-        if (escaped_name(member.key) == name) next = &member.value;
-    if (found->is_array() && !name.empty() && name.size() < 5 &&
-        std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; })) {
-      const auto index = static_cast<size_t>(std::stoi(std::string(name)));
-      if (index < found->as_array().size()) next = &found->as_array()[index];
-    }
-    found = next;
-  }
+  if (!path.empty() && path.front() != '/') return schema_refusal(at, "a JSON pointer");
+  const Json* found = pointed_at(root_, path).value;
   if (found == nullptr) return schema_refusal(at, "a reference to something that is there");
   if (!found->is_object() && !found->is_bool())
     return schema_refusal(at, "a reference to a schema");
