@@ -63,18 +63,30 @@ void low_stored_tile(const LinearPanels& a, int64_t panel) {
   for (int r = 0; r < R; ++r) finish(a, r, panel, sum[r]);
 }
 
+/// The scales of 16 groups of a panel, to every P-th vector of a chunk.
+template <int P>
+inline void decode_stored_scales(const std::byte* scales, int64_t stride,
+                                 float (*to)[P][kPanelRows], int p) {
+  Words words[4];
+  load_four_words(scales, stride, words);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    store(to[4 * i][p], scale_in_word<0>(words[i]));
+    store(to[4 * i + 1][p], scale_in_word<1>(words[i]));
+    store(to[4 * i + 2][p], scale_in_word<2>(words[i]));
+    store(to[4 * i + 3][p], scale_in_word<3>(words[i]));
+  }
+}
+
 template <int P>
 void decode_stored_chunk(const LinearPanels& a, int64_t panel, int64_t k, LowNvfp4Chunk<P>& chunk) {
-  alignas(64) std::byte scales[kLowChunkColumns];
   for (int p = 0; p < P; ++p) {
     const std::byte* rows = a.panels + (panel + p) * a.panel_bytes + k / 2;
+    decode_stored_scales<P>(a.scales + (panel + p) * a.scale_bytes + k / 16,
+                            a.scale_bytes / kPanelRows, chunk.scales, p);
     for (int line = 0; line < 2; ++line)
       decode_stored_line(rows + line * 64, a.panel_bytes / kPanelRows, &chunk.weights[line * 32][p],
                          P);
-    interleave_scales(a.scales + (panel + p) * a.scale_bytes + k / 16, a.scale_bytes / kPanelRows,
-                      scales);
-    for (int64_t at = 0; at < kLowChunkColumns; at += 16)
-      store(chunk.scales[at / 16][p], group_scale<Nvfp4Format>(scales, at));
   }
 }
 

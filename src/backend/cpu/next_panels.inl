@@ -1,16 +1,16 @@
-// Weights are fetched to the second cache before they are decoded, as multiplying leaves time for
-// it.
+// Weights are fetched before they are decoded, as multiplying leaves time for it.
 
 namespace nibble::cpu {
 namespace {
 
-/// While a tile of panels is multiplied, the next one is fetched to the second cache: streams of 16
-/// rows are too short for the processor to see that they go on.
-inline void fetch_ahead(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
+/// While a tile of panels is multiplied, the next one is fetched: streams of 16 rows are too short
+/// for the processor to see that they go on. It goes to the first cache, which leaves to the second
+/// what it cannot keep: asked for in the second alone it comes later (bench/cpu/README.md).
+inline void fetch_ahead(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
 
-/// The bytes of the panels after those that are multiplied: they are fetched to the second cache in
-/// the meantime, else decoding waits for memory. They come in the order of memory and a few at each
-/// step; many at once would hold up the products.
+/// The bytes of the panels after those that are multiplied: they are fetched in the meantime, else
+/// decoding waits for memory. They come in the order of memory and a few at each step; many at once
+/// would hold up the products.
 class NextPanels {
  public:
   /// `count` panels from `panel` on, or those of the next weight. `steps`: how often fetch() will
