@@ -22,13 +22,26 @@ namespace nibble::cpu {
 inline constexpr int kExpertsPerTokenMax = 64;
 inline constexpr int kConvTapsMax = 16;
 
+/// Router logits of one row, and room for their softmax; both [experts].
+struct RouterRow {
+  const float* logits;
+  float* probabilities;
+};
+
 /// The place of each expert's rows in the gathered order; reused from pass to pass.
 struct Routing {
   std::vector<int32_t> experts;  // [T, top_k], by rank
   std::vector<float> weights;    // [T, top_k]
   std::vector<int32_t> places;   // [T, top_k] -> gathered row
+  std::vector<int32_t> sources;  // [T, top_k] gathered row -> row
   std::vector<int32_t> begin;    // [experts + 1], first gathered row of each expert
   std::vector<int32_t> next;     // [experts + 1], scratch of the sort
+
+  /// Top-k of one row: softmax over all experts, largest first, the lowest index on ties.
+  void choose(const KernelTable& kernels, const MoeConfig& moe, const RouterRow& router,
+              int64_t row);
+  /// Counting sort of (row, rank) by expert.
+  void place(const MoeConfig& moe, int64_t rows);
 
   void reserve(const MoeConfig& moe, int64_t rows);
   /// Bytes that reserve() takes.

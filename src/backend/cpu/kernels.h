@@ -58,6 +58,8 @@ struct LinearPanels {
   // In place of x for linear_low: rows as quantize_row or round_row wrote them.
   const std::byte* low_x = nullptr;
   int64_t low_stride = 0;  // bytes, a multiple of 4
+  /// The rows of low_x that are the inputs, [M], or null: its first M.
+  const int32_t* low_rows = nullptr;
 };
 
 /// True for weights with few bits, which linear_low multiplies.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cpu/split.h"
+#include "base/check.h"
 #include "tensor/activation_codec.h"
 #include "tensor/float_formats.h"
 
@@ -24,6 +25,16 @@ int64_t units(const LinearCall& call) {
 
 /// Bytes of inputs in few bits: at most those of BF16 and what keeps rows apart.
 int64_t low_bytes_max(int64_t input_floats) { return 2 * input_floats + input_floats / 32; }
+
+int64_t input_rows(const LinearCall& call) {
+  return call.picked == nullptr ? call.rows : call.x_rows;
+}
+
+/// True if both weights, which have inputs in few bits, have them in the same form.
+bool one_input(const PackedLinear& a, const PackedLinear& b) {
+  const auto integers = [](const PackedLinear& w) { return w.format() == PanelFormat::nvfp4; };
+  return a.cols() == b.cols() && integers(a) == integers(b);
+}
 
 /// Inputs in few bits, or null, and the weight that is multiplied afterwards, or null.
 struct Surroundings {
@@ -50,6 +61,7 @@ void compute_units(const KernelTable& kernels, const LinearCall& call, const Sur
   args.add = call.add;
   if (around.low == nullptr) return kernels.linear(args);
   args.low_x = around.low;
+  args.low_rows = call.picked;
   args.low_stride = low_row_bytes(args.format, args.k_padded);
   kernels.linear_low(args);
 }
@@ -102,6 +114,10 @@ int64_t LinearRunner::bytes_of(Activations activations, size_t calls, int64_t in
   return static_cast<int64_t>(bytes);
 }
 
+bool LinearRunner::pick_rows(const PackedLinear& weight, const PackedLinear& neighbour) const {
+  return taps_ == nullptr && lowers(weight) && lowers(neighbour) && one_input(weight, neighbour);
+}
+
 int64_t LinearRunner::bytes() const {
   const size_t bytes = (unit_begin_.capacity() + low_begin_.capacity()) * sizeof(int64_t) +
                        rounded_calls_.capacity() * sizeof(LinearCall) +
@@ -141,18 +157,19 @@ void LinearRunner::lower(std::span<const LinearCall> calls) {
   int64_t cost = 0;
   for (size_t i = 0; i < calls.size(); ++i) {
     const LinearCall& call = calls[i];
-    if (!lowers(call)) continue;
-    const bool integers = call.weight->format() == PanelFormat::nvfp4;
-    const bool shared =
-        !low_inputs_.empty() && low_inputs_.back().call->x == call.x &&
-        low_inputs_.back().call->rows == call.rows &&
-        low_inputs_.back().call->weight->cols() == call.weight->cols() &&
-        (low_inputs_.back().call->weight->format() == PanelFormat::nvfp4) == integers;
+    if (!lowers(*call.weight)) {
+      CHECK(call.picked == nullptr, call.weight->module(), " picks rows of inputs in F32");
+      continue;
+    }
+    const bool shared = !low_inputs_.empty() && low_inputs_.back().call->x == call.x &&
+                        input_rows(*low_inputs_.back().call) == input_rows(call) &&
+                        one_input(*low_inputs_.back().call->weight, *call.weight);
     if (!shared) {
+      const int64_t count = input_rows(call);
       low_inputs_.push_back({.call = &call, .rows_before = rows, .begin = bytes});
-      rows += call.rows;
-      bytes += call.rows * low_row_bytes(call.weight->format(), call.weight->k_padded());
-      cost += call.rows * call.weight->k_padded() / 4;
+      rows += count;
+      bytes += count * low_row_bytes(call.weight->format(), call.weight->k_padded());
+      cost += count * call.weight->k_padded() / 4;
     }
     low_begin_[i] = low_inputs_.back().begin;
   }
@@ -161,7 +178,7 @@ void LinearRunner::lower(std::span<const LinearCall> calls) {
   split(pool_, rows, cost / rows, [&](int64_t begin, int64_t end) {
     auto at = std::ranges::upper_bound(low_inputs_, begin, {}, &LowInput::rows_before) - 1;
     for (; begin < end; ++begin) {
-      while (begin >= at->rows_before + at->call->rows) ++at;
+      while (begin >= at->rows_before + input_rows(*at->call)) ++at;
       lower_row(*at, begin - at->rows_before);
     }
   });

@@ -17,13 +17,16 @@ namespace nibble::cpu {
 /// y = x W^T for `rows` rows. x columns K .. Kp-1 must be zero.
 struct LinearCall {
   const PackedLinear* weight = nullptr;
-  const float* x = nullptr;  // [rows, x_stride]
+  const float* x = nullptr;  // [rows, x_stride], or [x_rows, x_stride] if rows are picked
   int64_t x_stride = 0;
   int64_t rows = 0;
   float* y = nullptr;  // [rows, y_stride]
   int64_t y_stride = 0;
   bool add = false;              // y += instead of y =
   const int32_t* ids = nullptr;  // rows of the pass, for taps; nullptr: all in order
+  /// The rows of x to multiply, [rows], of weights that pick_rows(); nullptr: all in order.
+  const int32_t* picked = nullptr;
+  int64_t x_rows = 0;  // of x, if rows are picked
 };
 
 class LinearRunner {
@@ -41,6 +44,9 @@ class LinearRunner {
   int64_t bytes() const;
 
   InputScales input_scales() const { return input_scales_; }
+  /// True if products with both weights take inputs in few bits, in the same form: those of one x
+  /// are then made once, and each product may pick its rows of them.
+  bool pick_rows(const PackedLinear& weight, const PackedLinear& neighbour) const;
   /// The inputs of calls from now on are shown to `taps`; nullptr: to nobody.
   void show_inputs(Taps* taps) { taps_ = taps; }
   /// All calls, in any order and split over the threads; outputs must not overlap.
@@ -58,8 +64,8 @@ class LinearRunner {
   }
   void tap(std::span<const LinearCall> calls);
   /// True if a product takes its inputs in few bits.
-  bool lowers(const LinearCall& call) const {
-    return activations_ == Activations::int8 && have_low_activations(call.weight->format());
+  bool lowers(const PackedLinear& weight) const {
+    return activations_ == Activations::int8 && have_low_activations(weight.format());
   }
   void run_rounded(std::span<const LinearCall> calls);
   void lower(std::span<const LinearCall> calls);

@@ -52,8 +52,9 @@ struct Way {
   Activations activations = Activations::f32;
 };
 
+/// `picked`: the rows of the inputs, whose number is `rows` then; nullptr: the first ones.
 inline std::vector<float> multiply(const Way& way, const PackedLinear& weight, const Inputs& inputs,
-                                   int64_t rows) {
+                                   int64_t rows, const int32_t* picked = nullptr) {
   ThreadPool pool(way.threads);
   LinearRunner runner(way.kernels, pool, way.activations);
   std::vector<float> y(static_cast<size_t>(rows * weight.rows()), -7.0F);
@@ -62,7 +63,9 @@ inline std::vector<float> multiply(const Way& way, const PackedLinear& weight, c
                            .x_stride = inputs.stride,
                            .rows = rows,
                            .y = y.data(),
-                           .y_stride = weight.rows()};
+                           .y_stride = weight.rows(),
+                           .picked = picked,
+                           .x_rows = static_cast<int64_t>(inputs.x.size()) / inputs.stride};
   runner.run({&call, 1});
   return y;
 }

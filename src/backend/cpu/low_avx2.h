@@ -104,12 +104,13 @@ inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
 #endif
 #ifdef __AVXVNNI__
 template <int R, int P>
-inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x,
+                     const int64_t (&row)[R]) {
 #pragma GCC unroll 4
   for (int word = 0; word < 4; ++word)
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const __m256i values = four_bytes(x + r * stride + 4 * word);
+      const __m256i values = four_bytes(x + row[r] + 4 * word);
       for (int p = 0; p < P; ++p) {
         sum[r][p].lo = _mm256_dpbusd_avx_epi32(sum[r][p].lo, w[word][p].lo, values);
         sum[r][p].hi = _mm256_dpbusd_avx_epi32(sum[r][p].hi, w[word][p].hi, values);
@@ -119,14 +120,15 @@ inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x,
 #else
 /// A word of all rows after the other, so that its weights are loaded once.
 template <int R, int P>
-inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x,
+                     const int64_t (&row)[R]) {
   __m256i lo[R][P];
   __m256i hi[R][P];
 #pragma GCC unroll 4
   for (int word = 0; word < 4; ++word)
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const __m256i values = four_bytes(x + r * stride + 4 * word);
+      const __m256i values = four_bytes(x + row[r] + 4 * word);
       for (int p = 0; p < P; ++p) {
         const __m256i first = _mm256_maddubs_epi16(w[word][p].lo, values);
         const __m256i last = _mm256_maddubs_epi16(w[word][p].hi, values);

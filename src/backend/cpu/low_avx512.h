@@ -62,12 +62,13 @@ inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
   return sum;
 }
 template <int R, int P>
-inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x,
+                     const int64_t (&row)[R]) {
 #pragma GCC unroll 4
   for (int word = 0; word < 4; ++word)
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const __m512i values = four_bytes(x + r * stride + 4 * word);
+      const __m512i values = four_bytes(x + row[r] + 4 * word);
       for (int p = 0; p < P; ++p)
         sum[r][p].v = _mm512_dpbusd_epi32(sum[r][p].v, w[word][p].v, values);
     }

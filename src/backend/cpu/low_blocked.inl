@@ -39,8 +39,10 @@ void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int
   window.open(k_begin);
   for (int p = 0; p < P; ++p)
     for (int64_t at = 0; at < k_end - k_begin; at += 16) {
-      const auto unit = LowNvfp4::load_unit(window.values(p) + at * 8);
-      for (int i = 0; i < 4; ++i) chunk.weights[at / 4 + i][p] = unit.weights[i];
+      const std::byte* codes = window.values(p) + at * 8;
+      auto* weights = &chunk.weights[at / 4];
+      decode_integers(codes, weights[0][p], weights[1][p]);
+      decode_integers(codes + 64, weights[2][p], weights[3][p]);
       store(chunk.scales[at / 16][p], group_scale<Nvfp4Format>(window.scales(p), at));
     }
 }
@@ -51,22 +53,32 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
   Vec sum[R][P];
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < P; ++p) sum[r][p] = load(chunk.sums[at + r][p]);
-  const LowRow first(a, row);
-  const int64_t scale_stride = a.low_stride / 4;
-  for (int64_t k = k_begin; k < k_end; k += 16) {
+  int64_t begin[R];
+  low_offsets(a, row, begin);
+  const LowRow first(a.low_x, a.k_padded);
+  const std::byte* codes = first.codes + k_begin;
+  const float* x_scales = first.scales + k_begin / kLowGroup;
+  const int32_t* offsets = first.offsets + k_begin / kLowGroup;
+  const auto* weights = chunk.weights;
+  const auto* scales = chunk.scales;
+  for (int64_t left = (k_end - k_begin) / kLowGroup; left > 0; --left) {
     next.fetch();
-    const int64_t g = k / kLowGroup;
     Ints dot[R][P];
+#pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
-      for (int p = 0; p < P; ++p) dot[r][p] = broadcast_int(first.offsets[g + r * scale_stride]);
-    dot_tile<R, P>(dot, &chunk.weights[(k - k_begin) / 4], first.codes + k, a.low_stride);
-    for (int p = 0; p < P; ++p) {
-      const Vec scale = load(chunk.scales[(k - k_begin) / 16][p]);
-      for (int r = 0; r < R; ++r) {
-        const Vec x_scale = broadcast(first.scales[g + r * scale_stride]);
-        sum[r][p] = fma(mul(to_floats(dot[r][p]), x_scale), scale, sum[r][p]);
-      }
+      for (int p = 0; p < P; ++p) dot[r][p] = broadcast_int(at_bytes(offsets, begin[r]));
+    dot_tile<R, P>(dot, weights, codes, begin);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const Vec x_scale = broadcast(at_bytes(x_scales, begin[r]));
+      for (int p = 0; p < P; ++p)
+        sum[r][p] = fma(mul(to_floats(dot[r][p]), x_scale), load((*scales)[p]), sum[r][p]);
     }
+    codes += kLowGroup;
+    ++x_scales;
+    ++offsets;
+    weights += 4;
+    ++scales;
   }
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < P; ++p) store(chunk.sums[at + r][p], sum[r][p]);
@@ -97,7 +109,8 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
                     LowFp8Chunk<P>& chunk, NextPanels& next, int at) {
   const bool block = a.format == PanelFormat::fp8_block;
   const int64_t step = block ? 128 : kLowChunkColumns;
-  const std::byte* x = a.low_x + row * a.low_stride;
+  int64_t rows[R];
+  low_offsets(a, row, rows);
   for (int64_t begin = k_begin; begin < k_end; begin += step) {
     const int64_t end = begin + step < k_end ? begin + step : k_end;
     Vec sum[R][P];
@@ -107,8 +120,7 @@ void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t
       if (k % 16 == 0) next.fetch();
       const Pairs* weights = chunk.weights[(k - k_begin) / 2];
       for (int r = 0; r < R; ++r) {
-        uint32_t pair;
-        __builtin_memcpy(&pair, x + r * a.low_stride + k * 2, sizeof pair);
+        const uint32_t pair = pair_at(a.low_x + rows[r], k);
         for (int p = 0; p < P; ++p) sum[r][p] = dot_pairs(sum[r][p], weights[p], pair);
       }
     }

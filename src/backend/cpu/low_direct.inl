@@ -15,16 +15,22 @@ struct LowNvfp4 {
     decode_integers(p + 64, unit.weights[2], unit.weights[3]);
     return unit;
   }
-  /// The exact sum over the group, times the scale of the activations.
-  Vec multiply(const LowRow& row, int64_t k) const {
-    const Ints dot = dot_bytes(broadcast_int(row.offsets[k / kLowGroup]), weights, row.codes + k);
-    return mul(to_floats(dot), broadcast(row.scales[k / kLowGroup]));
+  /// The exact sum over the group, times the scale of the activations. `begin`: low_offset() of
+  /// their row.
+  Vec multiply(const LowRow& first, int64_t begin, int64_t k) const {
+    const int64_t g = k / kLowGroup;
+    const Ints dot = dot_bytes(broadcast_int(at_bytes(first.offsets + g, begin)), weights,
+                               first.codes + begin + k);
+    return mul(to_floats(dot), broadcast(at_bytes(first.scales + g, begin)));
   }
 };
 
 template <int R, int P>
 void low_nvfp4_tile(const LinearPanels& a, int64_t panel) {
   PanelWindow<8, P> window(a, panel);
+  const LowRow first(a.low_x, a.k_padded);
+  int64_t rows[R];
+  low_offsets(a, 0, rows);
   Vec sum[R][P];
   clear(sum);
   const std::byte* next = a.panels + (panel + P) * a.panel_bytes;
@@ -41,7 +47,7 @@ void low_nvfp4_tile(const LinearPanels& a, int64_t panel) {
         const Vec scale = group_scale<Nvfp4Format>(window.scales(p), k);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r)
-          sum[r][p] = fma(unit.multiply(LowRow(a, r), begin + k), scale, sum[r][p]);
+          sum[r][p] = fma(unit.multiply(first, rows[r], begin + k), scale, sum[r][p]);
       }
     }
   }
@@ -59,6 +65,8 @@ inline uint32_t pair_at(const std::byte* x, int64_t k) {
 template <int R, int P>
 inline void multiply_fp8(const LinearPanels& a, const PanelWindow<16, P>& window, int64_t begin,
                          int64_t k, int64_t end, const std::byte* next, Vec (&sum)[R][P]) {
+  int64_t rows[R];
+  low_offsets(a, 0, rows);
   for (; k < end; k += 4) {
     Pairs first[P];
     Pairs second[P];
@@ -67,7 +75,7 @@ inline void multiply_fp8(const LinearPanels& a, const PanelWindow<16, P>& window
       decode_fp8(window.values(p) + (k - begin) * 16, first[p], second[p]);
     }
     for (int r = 0; r < R; ++r) {
-      const std::byte* x = a.low_x + r * a.low_stride;
+      const std::byte* x = a.low_x + rows[r];
       const uint32_t x0 = pair_at(x, k);
       const uint32_t x1 = pair_at(x, k + 2);
       for (int p = 0; p < P; ++p)

@@ -56,6 +56,36 @@ TEST(Linear, Int8ActivationsAreWithinTheirRounding) {
   }
 }
 
+/// Rows that a product picks from inputs give what copies of them give, in every format, number of
+/// rows and layout.
+TEST(Linear, PickedRowsHaveTheBitsOfCopies) {
+  RandomWeights random(10);
+  constexpr int32_t kRows = 30;
+  const Inputs inputs = random_inputs(random, kRows, 512);
+  for (const WeightFormat format :
+       {WeightFormat::nvfp4, WeightFormat::fp8_channel, WeightFormat::fp8_block}) {
+    const LinearWeight weight = random.linear(48, 512, format);
+    const PackedLinear layouts[] = {PackedLinear::pack(weight).value(),
+                                    PackedLinear::over(weight).value()};
+    for (const int32_t count : {1, 2, 3, 4, 5, 8, 9, 23}) {
+      std::vector<int32_t> picked;
+      Inputs copies{.x = {}, .stride = inputs.stride};
+      for (int32_t i = 0; i < count; ++i) {
+        picked.push_back((i * 11 + 7) % kRows);
+        const float* row = inputs.x.data() + picked.back() * inputs.stride;
+        copies.x.insert(copies.x.end(), row, row + inputs.stride);
+      }
+      for (const PackedLinear& packed : layouts)
+        for (const KernelTable* kernels : usable_kernels()) {
+          const Way way{*kernels, 1, Activations::int8};
+          ASSERT_TRUE(same_bits(multiply(way, packed, inputs, count, picked.data()),
+                                multiply(way, packed, copies, count)))
+              << kernels->isa << " format " << static_cast<int>(format) << ", " << count << " rows";
+        }
+    }
+  }
+}
+
 TEST(Linear, Int8ActivationsHideNoNaN) {
   RandomWeights random(9);
   const float bad[] = {std::numeric_limits<float>::quiet_NaN(),

@@ -83,9 +83,10 @@ inline void dot_word_of_tile(Ints (&sum)[R][P], const Bytes (&w)[P], const int8x
     for (int p = 0; p < P; ++p) sum[r][p] = dot_word<kWord>(sum[r][p], w[p], x[r]);
 }
 template <int R, int P>
-inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x,
+                     const int64_t (&row)[R]) {
   int8x16_t values[R];
-  for (int r = 0; r < R; ++r) values[r] = vreinterpretq_s8_u8(load_16_bytes(x + r * stride));
+  for (int r = 0; r < R; ++r) values[r] = vreinterpretq_s8_u8(load_16_bytes(x + row[r]));
   dot_word_of_tile<0>(sum, w[0], values);
   dot_word_of_tile<1>(sum, w[1], values);
   dot_word_of_tile<2>(sum, w[2], values);

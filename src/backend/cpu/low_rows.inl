@@ -13,17 +13,37 @@ constexpr int kLowGroup = 16;  // columns of one activation scale, as of one wei
 constexpr float kLowMax = 127.0F;
 constexpr float kWeightUnit = 0.5F;  // weights are multiplied as integers 2 * E2M1
 
+/// Bytes from the first row of low_x to a row of inputs.
+inline int64_t low_offset(const LinearPanels& a, int64_t row) {
+  return (a.low_rows == nullptr ? row : a.low_rows[row]) * a.low_stride;
+}
+
+/// The value that lies so many bytes after `p`.
+template <typename T>
+inline T at_bytes(const T* p, int64_t bytes) {
+  T value;
+  __builtin_memcpy(&value, reinterpret_cast<const std::byte*>(p) + bytes, sizeof value);
+  return value;
+}
+
 /// The parts of one row of integer activations: codes [Kp] in the order of load_codes, scales
 /// [Kp / 16], offsets [Kp / 16], which undo that weights are multiplied with kWeightOffset added.
 struct LowRow {
   const std::byte* codes;
   const float* scales;
   const int32_t* offsets;
-  LowRow(const LinearPanels& a, int64_t row)
-      : codes(a.low_x + row * a.low_stride),
-        scales(reinterpret_cast<const float*>(codes + a.k_padded)),
-        offsets(reinterpret_cast<const int32_t*>(scales + a.k_padded / kLowGroup)) {}
+  LowRow(const std::byte* row, int64_t k_padded)
+      : codes(row),
+        scales(reinterpret_cast<const float*>(row + k_padded)),
+        offsets(reinterpret_cast<const int32_t*>(scales + k_padded / kLowGroup)) {}
+  LowRow(const LinearPanels& a, int64_t row) : LowRow(a.low_x + low_offset(a, row), a.k_padded) {}
 };
+
+/// low_offset() of R rows from `row` on.
+template <int R>
+inline void low_offsets(const LinearPanels& a, int64_t row, int64_t (&offsets)[R]) {
+  for (int r = 0; r < R; ++r) offsets[r] = low_offset(a, row + r);
+}
 
 /// NaN and infinity become a scale that is none, so that they reach the outputs.
 void quantize_row(const float* x, int64_t k_padded, std::byte* out) {

@@ -75,12 +75,12 @@ inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
         sum.lane[lane] += int32_t{w[word].lane[lane][i]} * static_cast<int8_t>(x[4 * word + i]);
   return sum;
 }
-/// It does that for R rows of x, `stride` bytes apart, and P panels; w: [4][P].
+/// It does that for R rows of x, which begin row[r] bytes on, and P panels; w: [4][P].
 template <int R, int P>
-void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, const int64_t (&row)[R]) {
   for (int p = 0; p < P; ++p) {
     const Bytes weights[4] = {w[0][p], w[1][p], w[2][p], w[3][p]};
-    for (int r = 0; r < R; ++r) sum[r][p] = dot_bytes(sum[r][p], weights, x + r * stride);
+    for (int r = 0; r < R; ++r) sum[r][p] = dot_bytes(sum[r][p], weights, x + row[r]);
   }
 }
 

@@ -1,5 +1,5 @@
 // h += sum_e w_e expert_e(x) + sigmoid(x Wsg^T) shared(x) with x = norm(h). model.md 2.5.
-// Rows are gathered by expert, so that each expert is one product; each row then adds its own
+// Rows are sorted by expert, so that each expert is one product; each row then adds its own
 // experts by rank, so that the sum does not depend on the batch.
 #include <algorithm>
 
@@ -15,18 +15,19 @@ struct Moe {
   const MoeConfig& shape;
   const MoeWeights& weights;
   int64_t rows;
-  std::vector<int32_t> sources = {};  // [T, top_k] gathered row -> row, if taps want to know
+  /// True if experts pick their rows of the pass's inputs; else these are copied together.
+  bool picks = false;
 
   void score() const;
-  void choose(int64_t row) const;
-  void place_rows() const;
-  void name_sources();
+  bool may_pick() const;
+  void gather_rows() const;
   void want_experts() const;
   void run_inputs() const;
   void activate() const;
   void run_outputs() const;
   void combine(int64_t row) const;
   LinearCall expert_product(const PackedLinear& weight, int expert, Matrix& x, Matrix& y) const;
+  LinearCall first_product(const PackedLinear& weight, int expert, Matrix& y) const;
 };
 
 /// Router logits, followed by the logit of the shared expert's gate.
@@ -39,56 +40,22 @@ void Moe::score() const {
   context.linears.run({calls, shape.shared_width > 0 ? 2U : 1U});
 }
 
-/// Top-k of one row: softmax over all experts, largest first, the lowest index on ties.
-void Moe::choose(int64_t row) const {
-  const float* logits = context.work.router.row(row);
-  float* p = context.work.probabilities.row(row);
-  context.kernels.softmax(logits, p, shape.experts);
-  int32_t* chosen = &context.routing.experts[static_cast<size_t>(row * shape.top_k)];
-  float* weight = &context.routing.weights[static_cast<size_t>(row * shape.top_k)];
-  int count = 0;
-  for (int e = 0; e < shape.experts; ++e) {
-    if (count == shape.top_k && !(logits[e] > logits[chosen[count - 1]])) continue;
-    int rank = count < shape.top_k ? count++ : count - 1;
-    for (; rank > 0 && logits[e] > logits[chosen[rank - 1]]; --rank)
-      chosen[rank] = chosen[rank - 1];
-    chosen[rank] = e;
-  }
-  float total = 0.0F;
-  for (int rank = 0; rank < shape.top_k; ++rank) {
-    weight[rank] = p[chosen[rank]];
-    total += weight[rank];
-  }
-  if (!shape.renormalize) return;
-  for (int rank = 0; rank < shape.top_k; ++rank) weight[rank] /= total;
-}
-
-/// Counting sort of (row, rank) by expert, and the copies of the rows.
-void Moe::place_rows() const {
-  Routing& routing = context.routing;
-  const auto count = static_cast<size_t>(rows * shape.top_k);
-  routing.begin.assign(static_cast<size_t>(shape.experts) + 1, 0);
-  for (size_t i = 0; i < count; ++i) ++routing.begin[static_cast<size_t>(routing.experts[i]) + 1];
-  for (size_t e = 0; e < static_cast<size_t>(shape.experts); ++e)
-    routing.begin[e + 1] += routing.begin[e];
-  std::vector<int32_t>& next = routing.next;
-  next.assign(routing.begin.begin(), routing.begin.end());
-  for (size_t i = 0; i < count; ++i) {
-    const int32_t place = next[static_cast<size_t>(routing.experts[i])]++;
-    routing.places[i] = place;
-  }
-  const int width = context.config.hidden;
-  split(context.pool, static_cast<int64_t>(count), width / 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      std::copy_n(context.work.normed.row(i / shape.top_k), width,
-                  context.work.gathered.row(routing.places[static_cast<size_t>(i)]));
+/// True if the first products of all experts read one form of their inputs.
+bool Moe::may_pick() const {
+  const PackedLinear& first = weights.experts.front().gate;
+  return std::ranges::all_of(weights.experts, [&](const MlpWeights& expert) {
+    return context.linears.pick_rows(first, expert.gate) &&
+           context.linears.pick_rows(first, expert.up);
   });
 }
 
-void Moe::name_sources() {
-  sources.resize(static_cast<size_t>(rows * shape.top_k));
-  for (size_t i = 0; i < sources.size(); ++i)
-    sources[static_cast<size_t>(context.routing.places[i])] = static_cast<int32_t>(i) / shape.top_k;
+void Moe::gather_rows() const {
+  const int width = context.config.hidden;
+  split(context.pool, rows * shape.top_k, width / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::copy_n(context.work.normed.row(context.routing.sources[static_cast<size_t>(i)]), width,
+                  context.work.gathered.row(i));
+  });
 }
 
 LinearCall Moe::expert_product(const PackedLinear& weight, int expert, Matrix& x, Matrix& y) const {
@@ -97,7 +64,18 @@ LinearCall Moe::expert_product(const PackedLinear& weight, int expert, Matrix& x
   LinearCall call = product(weight, x, y, context.routing.begin[e + 1] - begin);
   call.x = x.row(begin);
   call.y = y.row(begin);
-  if (!sources.empty()) call.ids = sources.data() + begin;
+  call.ids = context.routing.sources.data() + begin;
+  return call;
+}
+
+/// A product of an expert's rows of the pass.
+LinearCall Moe::first_product(const PackedLinear& weight, int expert, Matrix& y) const {
+  LinearCall call = expert_product(weight, expert, context.work.gathered, y);
+  if (!picks) return call;
+  call.x = context.work.normed.data();
+  call.x_stride = context.work.normed.stride();
+  call.picked = call.ids;
+  call.x_rows = rows;
   return call;
 }
 
@@ -120,10 +98,10 @@ void Moe::run_inputs() const {
   }
   for (int e = 0; e < shape.experts; ++e) {
     const MlpWeights& expert = weights.experts[static_cast<size_t>(e)];
-    const LinearCall gate = expert_product(expert.gate, e, work.gathered, work.expert_gate);
+    const LinearCall gate = first_product(expert.gate, e, work.expert_gate);
     if (gate.rows == 0) continue;
     context.calls.push_back(gate);
-    context.calls.push_back(expert_product(expert.up, e, work.gathered, work.expert_up));
+    context.calls.push_back(first_product(expert.up, e, work.expert_up));
   }
   context.linears.run(context.calls);
 }
@@ -185,10 +163,13 @@ void moe_block(const Context& context, const LayerWeights& weights, const Batch&
   moe.score();
   const int64_t choose_cost = int64_t{moe.shape.experts} * (moe.shape.top_k + 2);
   split(context.pool, moe.rows, choose_cost, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) moe.choose(r);
+    for (int64_t r = begin; r < end; ++r)
+      context.routing.choose(context.kernels, moe.shape,
+                             {context.work.router.row(r), context.work.probabilities.row(r)}, r);
   });
-  moe.place_rows();
-  if (batch.taps != nullptr) moe.name_sources();
+  context.routing.place(moe.shape, moe.rows);
+  moe.picks = moe.may_pick();
+  if (!moe.picks) moe.gather_rows();
   if (context.weights.stored.streamed) moe.want_experts();
   moe.run_inputs();
   moe.activate();

@@ -15,16 +15,18 @@ void Routing::reserve(const MoeConfig& moe, int64_t rows) {
   experts.resize(routed);
   weights.resize(routed);
   places.resize(routed);
+  sources.resize(routed);
 }
 
 int64_t Routing::bytes_of(const MoeConfig& moe, int64_t rows) {
   const int64_t routed = rows * moe.top_k;
   return 2 * (int64_t{moe.experts} + 1) * int64_t{sizeof(int32_t)} +
-         routed * int64_t{2 * sizeof(int32_t) + sizeof(float)};
+         routed * int64_t{3 * sizeof(int32_t) + sizeof(float)};
 }
 
 int64_t Routing::bytes() const {
-  const size_t ints = experts.capacity() + places.capacity() + begin.capacity() + next.capacity();
+  const size_t ints = experts.capacity() + places.capacity() + sources.capacity() +
+                      begin.capacity() + next.capacity();
   return static_cast<int64_t>(ints * sizeof(int32_t) + weights.capacity() * sizeof(float));
 }
 

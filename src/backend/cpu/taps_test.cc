@@ -143,6 +143,19 @@ TEST_P(CpuTaps, LayerByLayerIsTheSameModel) {
   EXPECT_EQ(h, expected);
 }
 
+/// Experts pick rows of inputs in few bits; with taps, rows are copied together for them.
+TEST(CpuRouting, PickedRowsGiveTheModelOfCopiedOnes) {
+  for (const char* name : {"model-quantized/nvfp4-w4a4", "model-quantized/modelopt-nvfp4"}) {
+    const Golden golden = load_golden(name);
+    ASSERT_TRUE(golden.config.moe.has_value());
+    const auto cpu = ready(make_cpu_backend(golden.weights, golden.config,
+                                            {.activations = Activations::int8, .threads = 2}));
+    Taps taps = wanted(golden.weights);
+    const auto copied = residual_of(*cpu, golden.config, prompt(golden.sequences[0], &taps));
+    EXPECT_EQ(residual_of(*cpu, golden.config, prompt(golden.sequences[0], nullptr)), copied);
+  }
+}
+
 /// A router of zeros gives every expert the same logit: the lowest index is chosen, as in all
 /// backends.
 TEST(CpuRouting, EqualLogitsGoToTheFirstExpert) {
