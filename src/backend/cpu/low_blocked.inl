@@ -149,7 +149,10 @@ template <typename ChunkOf, int P>
 void low_blocked_panels(const LinearPanels& a, int64_t panel, int64_t row_begin, int rows) {
   ChunkOf chunk;
   for (int r = 0; r < rows; ++r)
-    for (int p = 0; p < P; ++p) store(chunk.sums[r][p], zero());
+    for (int p = 0; p < P; ++p) {
+      store(chunk.sums[r][p], zero());
+      fetch_to_write(a.y + (row_begin + r) * a.y_stride + (panel + p) * kPanelRows);
+    }
   const int tiles = (rows + ChunkOf::kRowsPerTile - 1) / ChunkOf::kRowsPerTile;
   NextPanels next(a, panel + P, P, tiles * a.k_padded / kLowGroup);
   for (int64_t k = 0; k < a.k_padded; k += kLowChunkColumns) {

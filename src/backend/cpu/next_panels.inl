@@ -1,4 +1,5 @@
-// Weights are fetched before they are decoded, as multiplying leaves time for it.
+// Weights are fetched before they are decoded, and lines of results before they are written, as
+// multiplying leaves time for it.
 
 namespace nibble::cpu {
 namespace {
@@ -7,6 +8,9 @@ namespace {
 /// for the processor to see that they go on. It goes to the first cache, which leaves to the second
 /// what it cannot keep: asked for in the second alone it comes later (bench/cpu/README.md).
 inline void fetch_ahead(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
+
+/// Results are far apart in memory: their lines are fetched while they are computed.
+inline void fetch_to_write(const float* y) { __builtin_prefetch(y, 1, 3); }
 
 /// The bytes of the panels after those that are multiplied: they are fetched in the meantime, else
 /// decoding waits for memory. They come in the order of memory and a few at each step; many at once
