@@ -17,6 +17,9 @@
 namespace nibble {
 
 namespace {
+/// Chunks of a long range do not become smaller than this: each begins without what the one before
+/// it has fetched ahead.
+constexpr size_t kGrainsLeast = 64;
 constexpr int kSpins = 2000;  // some 10 us: longer than the gap between two ranges of one step
 
 // The gate in one word: workers inside, whether it is open, and the number of the range.
@@ -43,16 +46,20 @@ struct ThreadPool::State {
   // The current range: changed only while the gate is closed and nobody is inside.
   const std::function<void(size_t, size_t)>* task = nullptr;
   size_t count = 0;
-  size_t chunk = 1;
+  size_t chunk_least = 1;
+  size_t shares = 1;  // a chunk is this part of what is left
   std::atomic<size_t> next{0};
 
   std::vector<std::jthread> workers;  // last: they end before what they use
 
+  /// Chunks become smaller, so that all threads end at about the same time.
   void run_chunks() {
-    for (;;) {
-      const size_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
-      if (begin >= count) return;
-      (*task)(begin, std::min(count, begin + chunk));
+    size_t begin = next.load(std::memory_order_relaxed);
+    while (begin < count) {
+      const size_t end = std::min(count, begin + std::max(chunk_least, (count - begin) / shares));
+      if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      (*task)(begin, end);
+      begin = next.load(std::memory_order_relaxed);
     }
   }
 
@@ -138,7 +145,9 @@ void ThreadPool::parallel_for(size_t count, size_t grain,
   State& s = *state_;
   s.task = &task;
   s.count = count;
-  s.chunk = std::max(grain, (count + threads * 4 - 1) / (threads * 4));
+  s.shares = threads * 4;
+  const size_t most = std::max(grain, (count + s.shares - 1) / s.shares);
+  s.chunk_least = std::min(most, std::max(kGrainsLeast * grain, count / (s.shares * 8)));
   s.next.store(0, std::memory_order_relaxed);
   const uint64_t range = (s.gate.load() >> kRangeShift) + 1;
   s.gate.store(range << kRangeShift | kOpen);

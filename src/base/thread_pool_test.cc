@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -48,6 +51,28 @@ TEST(ThreadPool, RangesMayShareMemoryInTurn) {
         ++values[i];
       }
     });
+}
+
+TEST(ThreadPool, ChunksOfALongRangeBecomeSmaller) {
+  constexpr size_t kCount = 8192;
+  ThreadPool pool(2);
+  std::mutex mutex;
+  std::map<size_t, size_t> chunks;  // from where to where
+  pool.parallel_for(kCount, 1, [&](size_t begin, size_t end) {
+    const std::lock_guard lock(mutex);
+    chunks[begin] = end;
+  });
+  size_t next = 0;
+  size_t before = kCount / 8;
+  for (const auto& [begin, end] : chunks) {
+    EXPECT_EQ(begin, next);
+    EXPECT_LE(end - begin, before);
+    EXPECT_GE(end - begin, std::min(kCount / 64, kCount - begin));
+    before = end - begin;
+    next = end;
+  }
+  EXPECT_EQ(next, kCount);
+  EXPECT_LE(before, kCount / 64);
 }
 
 TEST(ThreadPool, EndsWhileWorkersSpinOrSleep) {
