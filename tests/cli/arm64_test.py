@@ -19,8 +19,9 @@ QUANTIZED = (  # what rounds weights alone, by data, and to 8 bits
     ("--recipe", "fp8", "--format", "modelopt"),
     ("--recipe", "w4a16", "--algorithm", "gptq", "--calib", "pebble/tasks/prose.jsonl:24"),
 )
-# The same processor with and without dot product, which Cortex-A53 lacks.
-MACHINES = {"max": ("neon", "scalar"), "cortex-a53": ("scalar",)}
+# Neoverse N1 lacks products of 8-bit matrices, Cortex-A53 dot product too.
+MACHINES = {"max": ("i8mm", "neon", "scalar"), "neoverse-n1": ("neon", "scalar"),
+            "cortex-a53": ("scalar",)}
 
 
 class Arm64Test:
@@ -85,7 +86,8 @@ class Arm64Test:
                                f"{activations} activations, {isa} of {machine}: logits of x86-64")
 
     def refused(self):
-        lacks = {"": ("neon",), "max": ("avx2", "avx512"), "cortex-a53": ("neon", "avx2")}
+        lacks = {"": ("neon",), "max": ("avx2", "avx512"), "neoverse-n1": ("i8mm",),
+                 "cortex-a53": ("neon", "avx2")}
         for machine, names in lacks.items():
             for isa in names:
                 done = self.run(machine, "score", self.options.model, "--backend", "cpu", "--ids",

@@ -162,5 +162,6 @@ const KernelTable& avx2_kernels();
 const KernelTable& avxvnni_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& neon_kernels();
+const KernelTable& i8mm_kernels();
 
 }  // namespace nibble::cpu

@@ -194,7 +194,7 @@ TEST(Isa, AnotherMachinesNameIsRefusedInOneLine) {
   std::string usable;
   for (const KernelTable* table : usable_kernels())
     usable += concat(usable.empty() ? "" : ", ", table->isa);
-  for (const std::string name : {"avx512", "avx2", "neon"}) {
+  for (const std::string name : {"avx512", "avx2", "neon", "i8mm"}) {
     const auto selected = select_kernels(name);
     if (selected.ok()) {
       EXPECT_EQ(selected.value()->isa, name);
@@ -206,9 +206,11 @@ TEST(Isa, AnotherMachinesNameIsRefusedInOneLine) {
   }
 #if defined(__x86_64__)
   EXPECT_FALSE(select_kernels("neon").ok());
+  EXPECT_FALSE(select_kernels("i8mm").ok());
 #elif defined(__aarch64__)
   EXPECT_FALSE(select_kernels("avx2").ok());
   EXPECT_EQ(select_kernels("neon").ok(), (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0);
+  EXPECT_EQ(select_kernels("i8mm").ok(), (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0);
 #endif
 }
 

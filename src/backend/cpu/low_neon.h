@@ -1,6 +1,6 @@
 // The vector type for products of activations with few bits, for NEON with dot product. The
-// contract of these names is written once, in low_scalar.h. Included by kernels_neon.cc alone,
-// after simd_neon.h.
+// contract of these names is written once, in low_scalar.h. Included by kernels_neon.cc and
+// kernels_i8mm.cc alone, after simd_neon.h.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Vec on NEON of 64-bit ARM: four q registers. The contract of these names is written once, in
-// simd_scalar.h. Included by kernels_neon.cc alone.
+// simd_scalar.h. Included by kernels_neon.cc and kernels_i8mm.cc alone.
 #pragma once
 
 #include <arm_neon.h>

@@ -129,7 +129,7 @@ inline constexpr Option kHfOverridesOption = {
     "the same in vLLM's form: {\"text_config\":{\"rope_parameters\":{...}}}; no other key is "
     "taken"};
 inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
-inline constexpr Option kIsaOption = {"isa", "avx512|avxvnni|avx2|neon|scalar", "",
+inline constexpr Option kIsaOption = {"isa", "avx512|avxvnni|avx2|i8mm|neon|scalar", "",
                                       "cpu backend: the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
