@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "base/thread_pool.h"
+#include "cli/loading/thread_count.h"
 #include "cli/options/folders.h"
 #include "cli/quantizing/allocation_options.h"
 #include "cli/quantizing/calibration_options.h"
@@ -37,7 +37,7 @@ constexpr Option kOptions[] = {
      "write model.safetensors alone; default: shards, and own files for head and MTP"},
     {"memory-limit", "BYTES", "", "take no more than this in addition to the program, or refuse"},
     {"journal-every", "SECONDS", "2", "a kill costs at most the work of this time"},
-    {"threads", "N", "", "default: one per usable core"},
+    kThreadsOption,
     {"dry-run", "", "",
      "show what would become of each kind of tensor, and the costs; write nothing"},
     {"progress", "", "true", "show progress on standard error"},
@@ -62,9 +62,7 @@ Result<Request> read_request(const Arguments& arguments, Terminal& terminal) {
   request.options.algorithm = TRY(parse_round_algorithm(*arguments.text("algorithm")));
   request.options.shard_bytes_max =
       TRY(arguments.integer("max-shard-size", 1 << 20, int64_t{1} << 50));
-  if (arguments.given("threads"))
-    request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 1, 1024)));
-  if (request.options.threads == 0) request.options.threads = usable_cores();
+  request.options.threads = TRY(read_threads(arguments));
   if (arguments.enabled("one-file")) request.options.files = OutputFiles::one;
   request.options.journal_seconds = TRY(arguments.number("journal-every", 0, 3600));
   if (arguments.given("memory-limit"))

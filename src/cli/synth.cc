@@ -1,6 +1,7 @@
 // nibble synth: a random-weight checkpoint of a real shape, for capacity and load tests without a
 // download.
 #include "base/file.h"
+#include "cli/loading/thread_count.h"
 #include "cli/verb.h"
 #include "model/synthetic/synthetic_checkpoint.h"
 #include "text/tokenizer/made_tokenizer.h"
@@ -14,7 +15,7 @@ constexpr Option kOptions[] = {
      "fp8 or bf16"},
     {"layers", "N", "", "layers of the model; default: as many as the config says"},
     {"seed", "N", "1", "seed of the random numbers"},
-    {"threads", "N", "0", "threads; 0 is one per usable core"},
+    kThreadsOption,
 };
 
 constexpr int64_t kLayersMax = 1024;
@@ -36,7 +37,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   SyntheticOptions options;
   options.layout = TRY(parse_weight_layout(*arguments.text("layout")));
   options.seed = static_cast<uint64_t>(TRY(arguments.integer("seed", 0, INT64_MAX)));
-  options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
+  options.threads = TRY(read_threads(arguments));
   const std::string text = TRY(read_text_file(path, kConfigBytesMax));
   Json config = TRY(parse_json(text, path));
   if (arguments.text("layers")) {

@@ -280,6 +280,19 @@ class Table:
         for words, codes, pieces in rows:
             self.expect(" ".join(map(str, words[:1] + words[2:])), words, codes, pieces)
 
+    def processors(self):
+        """Refused before anything is read: the folder is not there."""
+        none = self.work / "none"
+        cores = len(os.sched_getaffinity(0))
+        pieces = [f"--threads: expected at most {cores}", f"found {cores + 1}", "leave it out"]
+        for words in (["run", none, "hi"], ["serve", none], ["quantize", none, self.work / "o"],
+                      ["synth", none, self.work / "o"], ["bench", "quantize", none],
+                      ["bench", "formats", none]):
+            self.expect(f"{words[0]} with too many threads",
+                        [*words, "--threads", cores + 1], [2], pieces)
+        self.expect("unknown instructions", ["run", none, "x", "--backend", "cpu", "--isa", "sse2"],
+                    [1], ["instruction set: expected", "scalar", "found sse2"])
+
     def files(self):
         bad = self.work / "bad.json"
         for text, piece in (("{", "json"), ('{"ids": "x"}', "ids"), ('{"ids": [1, -4]}', "-4"),
@@ -381,9 +394,9 @@ class Table:
                     ["unquantized"])
 
     def run(self):
-        for part in (self.words, self.all_at_once, self.files, self.recipes, self.unfinished,
-                     self.conversions, self.calibration, self.outputs, self.full_later,
-                     self.weights, self.tokenizers, self.checkpoints):
+        for part in (self.words, self.processors, self.all_at_once, self.files, self.recipes,
+                     self.unfinished, self.conversions, self.calibration, self.outputs,
+                     self.full_later, self.weights, self.tokenizers, self.checkpoints):
             part()
         shutil.rmtree(self.work, ignore_errors=True)
         print(f"{self.passed} passed, {self.failed} failed")

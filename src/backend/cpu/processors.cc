@@ -7,8 +7,7 @@
 #include <fstream>
 #include <vector>
 
-#include "backend/cpu/isa.h"
-#include "base/thread_pool.h"
+#include "base/concat.h"
 
 namespace nibble::cpu {
 namespace {
@@ -38,17 +37,6 @@ std::vector<int> own_cores() {
 
 }  // namespace
 
-Result<void> check_processors(std::string_view isa, int threads) {
-  TRY(select_kernels(isa));
-  const int cores = usable_cores();
-  if (threads <= cores) return {};
-  return make_error(ErrorCode::invalid_argument,
-                    {.what = "--threads",
-                     .expected = concat("at most ", cores, ", the cores that this process may use"),
-                     .found = concat(threads),
-                     .advice = "leave it out to use them all"});
-}
-
 int numa_nodes(std::span<const int> cores, const std::filesystem::path& folder) {
   int nodes = 0;
   std::error_code none;
@@ -59,8 +47,8 @@ int numa_nodes(std::span<const int> cores, const std::filesystem::path& folder) 
   return std::max(1, nodes);
 }
 
-std::string numa_notice() {
-  const int nodes = numa_nodes(own_cores(), "/sys/devices/system/node");
+std::string numa_notice(const std::filesystem::path& folder) {
+  const int nodes = numa_nodes(own_cores(), folder);
   if (nodes == 1) return {};
   return concat("the cores are of ", nodes,
                 " NUMA nodes, and most reads will cross between them; to stay on one, start the "

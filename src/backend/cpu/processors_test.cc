@@ -1,31 +1,14 @@
-// Wishes that this machine cannot fulfil are refused before anything is read.
+// NUMA nodes as the system lists them, and the line about them.
 #include "backend/cpu/processors.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "base/thread_pool.h"
 #include "testing/test_files.h"
 
 namespace nibble::cpu {
 namespace {
-
-TEST(Processors, MoreThreadsThanCoresAreRefused) {
-  const int cores = usable_cores();
-  EXPECT_EQ(
-      check_processors("", cores + 1).error().message,
-      concat("--threads: expected at most ", cores, ", the cores that this process may use, found ",
-             cores + 1, "; leave it out to use them all"));
-  EXPECT_TRUE(check_processors("", cores).ok());
-  EXPECT_TRUE(check_processors("", 0).ok());
-}
-
-TEST(Processors, AnInstructionSetThatTheMachineLacksIsRefused) {
-  const std::string message = check_processors("mmx", 1).error().message;
-  EXPECT_TRUE(message.starts_with("instruction set: expected ")) << message;
-  EXPECT_TRUE(message.ends_with("scalar, found mmx")) << message;
-}
 
 TEST(Processors, NodesOfOwnCoresAreCounted) {
   const TemporaryFolder root;
@@ -41,6 +24,18 @@ TEST(Processors, NodesOfOwnCoresAreCounted) {
   EXPECT_EQ(numa_nodes(cores, root.path()), 2);
   EXPECT_EQ(numa_nodes(std::array{0, 2, 15}, root.path()), 1);
   EXPECT_EQ(numa_nodes(std::array{3, 7, 16}, root.path()), 3);
+}
+
+TEST(Processors, MoreThanOneNodeIsSaid) {
+  const TemporaryFolder root;
+  std::filesystem::create_directory(root / "node0");
+  write_test_file(root / "node0/cpulist", "0-1023\n");
+  EXPECT_EQ(numa_notice(root.path()), "");
+  std::filesystem::create_directory(root / "node1");
+  write_test_file(root / "node1/cpulist", "0-1023\n");
+  EXPECT_EQ(numa_notice(root.path()),
+            "the cores are of 2 NUMA nodes, and most reads will cross between them; to stay on "
+            "one, start the program with numactl --cpunodebind=0 --membind=0\n");
 }
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <set>
 
 #include "base/file.h"
-#include "base/thread_pool.h"
 #include "bench/load_text.h"
 #include "cli/benchmarks/bench_lists.h"
 #include "cli/benchmarks/format_table.h"
 #include "cli/benchmarks/work_folder.h"
 #include "cli/evaluating/eval_text.h"
+#include "cli/loading/thread_count.h"
 #include "cli/options/flag_errors.h"
 #include "cli/serving/model_loader.h"
 #include "eval/rounded_tensors.h"
@@ -59,8 +59,7 @@ Result<Request> read_request(const Arguments& arguments) {
   errors.add(arguments.choice("algorithm", {"search", "amax", "four-over-six"}));
   if (errors.empty())
     request.options.algorithm = errors.take(parse_round_algorithm(*arguments.text("algorithm")));
-  const auto threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
-  request.options.threads = threads == 0 ? usable_cores() : threads;
+  request.options.threads = errors.take(read_threads(arguments));
   request.options.cancelled = interrupted;
   errors.add(arguments.integer("sequence-tokens", 2, 1 << 20));
   if (arguments.given("max-tokens")) errors.add(arguments.integer("max-tokens", 2, INT64_MAX));

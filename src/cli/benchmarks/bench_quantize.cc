@@ -4,11 +4,11 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "base/thread_pool.h"
 #include "bench/load_series.h"
 #include "bench/load_text.h"
 #include "cli/benchmarks/bench_machine.h"
 #include "cli/benchmarks/work_folder.h"
+#include "cli/loading/thread_count.h"
 #include "cli/options/flag_errors.h"
 #include "cli/options/folders.h"
 #include "plan/text_table.h"
@@ -21,7 +21,7 @@ constexpr Option kOptions[] = {
     {"recipe", "NAME|FILE", kDefaultRecipe, "as of `nibble quantize`"},
     {"algorithm", "NAME", "search", "search, amax or four-over-six"},
     {"rounds", "N", "3", "quantizations, whose spread is shown"},
-    {"threads", "N", "0", "threads; 0 is one per usable core"},
+    kThreadsOption,
     {"work", "DIR", ".", "where the output is written and removed: it needs as much room as one"},
     {"price", "PER_HOUR", "", "of the machine, for the cost of one quantization"},
     {"currency", "NAME", "EUR", "of --price"},
@@ -42,8 +42,7 @@ Result<Request> read_request(const Arguments& arguments) {
   errors.add(arguments.choice("algorithm", {"search", "amax", "four-over-six"}));
   if (errors.empty())
     request.options.algorithm = errors.take(parse_round_algorithm(*arguments.text("algorithm")));
-  const auto threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
-  request.options.threads = threads == 0 ? usable_cores() : threads;
+  request.options.threads = errors.take(read_threads(arguments));
   if (arguments.given("price"))
     request.price_per_hour = errors.take(arguments.number("price", 1e-6, 1e6));
   TRY(errors.result());

@@ -2,6 +2,7 @@
 #include "cli/serving/model_loader.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/isa.h"
 #include "backend/cpu/processors.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/vision/vision_memory.h"
@@ -135,7 +136,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.options.state = errors.take(parse_state(arguments, kStateOption.name));
   request.options.card = errors.take(card_limit(arguments.text("card-limit").value_or("")));
   request.dummy = errors.take(parse_load_format(arguments));
-  request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
+  request.options.threads = errors.take(read_threads(arguments));
   request.direct_io = arguments.enabled(kDirectIoOption.name);
   errors.add(read_weight_places(arguments, request.options));
   if (arguments.enabled(kEmulateFp4Option.name)) request.wanted.asked = Fp4Products::software;
@@ -169,11 +170,11 @@ Result<void> check_card_limit(const std::string& backend, const CardLimit& limit
                                                   .advice = "leave the flag out"});
 }
 
-/// A CPU must have the cores and instructions that are asked for.
+/// A CPU must have the instructions that are asked for.
 Result<void> check_processors(const std::string& backend, const BackendOptions& options,
                               LoadedModel& model) {
   if (backend != "cpu") return {};
-  TRY(cpu::check_processors(options.isa, options.threads));
+  TRY(cpu::select_kernels(options.isa));
   model.notice += cpu::numa_notice();
   return {};
 }
@@ -301,7 +302,7 @@ Result<void> load_weights(const ModelRequest& request, const std::string& backen
   if (source) weights = weights.over(*source);
   std::unique_ptr<RoundedDraft> rounded;
   if (weights.mtp()) {
-    ThreadPool pool(request.options.threads > 0 ? request.options.threads : usable_cores());
+    ThreadPool pool(request.options.threads);
     rounded = TRY(RoundedDraft::make(std::move(weights), model.config, pool));
     weights = rounded->weights();
     model.draft_bytes = loaded_draft_bytes(*weights.mtp());

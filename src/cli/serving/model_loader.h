@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/card/card_products.h"
 #include "cli/drafts/draft_weights.h"
+#include "cli/loading/thread_count.h"
 #include "cli/loading/weight_places.h"
 #include "cli/options/folders.h"
 #include "cli/verb.h"
@@ -128,7 +129,6 @@ inline constexpr Option kHfOverridesOption = {
     "hf-overrides", "JSON", "",
     "the same in vLLM's form: {\"text_config\":{\"rope_parameters\":{...}}}; no other key is "
     "taken"};
-inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
 inline constexpr Option kIsaOption = {"isa", "avx512|avxvnni|avx2|i8mm|neon|scalar", "",
                                       "cpu backend: the fastest usable if not given"};
 
