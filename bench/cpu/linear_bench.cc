@@ -32,6 +32,12 @@ struct Peak {
   }
 };
 
+/// Block scales of 0.5 to 1.875, as `synth` writes them: smaller ones than 2^-6 would be subnormal
+/// in F32 on their way, which takes time and is rare in checkpoints.
+void keep_scales_normal(LinearWeight& weight) {
+  for (std::byte& scale : weight.scales.span()) scale = (scale & std::byte{0x0F}) | std::byte{0x30};
+}
+
 /// Panels of 16 rows in memory of their own, or rows as files have them.
 enum class Layout : uint8_t { interleaved, stored };
 
@@ -42,6 +48,8 @@ struct Weights {
     RandomWeights random(7);
     for (int i = 0; i < row.copies; ++i)
       read.push_back(random.linear(row.rows, row.cols, row.format, row.plain));
+    if (row.format == WeightFormat::nvfp4)
+      for (LinearWeight& weight : read) keep_scales_normal(weight);
     for (const LinearWeight& weight : read)
       packed.push_back(layout == Layout::stored ? PackedLinear::over(weight).value()
                                                 : PackedLinear::pack(weight).value());
