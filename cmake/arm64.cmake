@@ -17,3 +17,11 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR}
     ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${CMAKE_SYSROOT})
+
+# nvcc makes code of this processor's kind unless it is told of another compiler for the host. CUDA's
+# headers are the same for both, and Arm64Cudart.cmake fetches its runtime.
+set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+set(CMAKE_CUDA_FLAGS_INIT "--target-directory=x86_64-linux -Xcompiler=--sysroot=${CMAKE_SYSROOT}")
+foreach(kind EXE SHARED MODULE)  # CMake gives --sysroot to the compiler alone where that is nvcc
+  set(CMAKE_${kind}_LINKER_FLAGS_INIT --sysroot=${CMAKE_SYSROOT})
+endforeach()

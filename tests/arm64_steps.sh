@@ -23,5 +23,17 @@ step "arm64 writes and computes what x86-64 does" "$python" tests/cli/arm64_test
 # The other recipes have the same kernels, and half a minute each under QEMU.
 step "the bits that arm64 computes" "$python" tests/cli/bits_test.py --nibble build/arm64/nibble \
   --model pebble/model --only "pebble mixed"
+# Kernels are left at syntax: hosts of both kinds have the same code for cards. No driver is there.
+start_with_cuda() {
+  local program=build/arm64-cuda/src/cli/nibble
+  { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null ||
+    { echo "skipped: no nvcc in PATH or in /usr/local/cuda/bin"; return 0; }
+  cmake --preset arm64 -B build/arm64-cuda -DNIBBLE_CUDA=ON -DNIBBLE_CUDA_ARCHITECTURES=100f-real \
+    "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -fdevice-syntax-only" &&
+    cmake --build build/arm64-cuda --target nibble || return 1
+  "${arm64_emulator[@]}" $program run pebble/model hi --max-tokens 2 2>&1 |
+    grep -e "--backend auto takes the CPU: .*driver"
+}
+step "the cuda backend's host code on arm64" start_with_cuda
 step "relocatable install for arm64" tests/install_test.sh build/arm64 build/cache/arm64
 step "the sample of quickstart on arm64" ./quickstart "$PWD/build/arm64/nibble"
