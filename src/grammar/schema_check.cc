@@ -86,12 +86,12 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"dependentSchemas", Value::schema_map},
     {"dependencies", Value::names_or_map},
 });
-// Those beside them in which a schema may be about nothing.
+// A schema may consist of these alone, which say nothing of values.
 constexpr std::array kAnnotations = std::to_array<std::string_view>(
     {"title", "description", "default", "examples", "example", "deprecated", "readOnly",
      "writeOnly", "$schema", "$id", "$comment", "strict", "discriminator", "nullable", "$anchor",
      "$dynamicAnchor"});
-// JSON Schema gives them a meaning that is not enforced.
+// A draft of JSON Schema gives these a meaning that is not enforced here.
 constexpr std::array kRefused = std::to_array<std::string_view>(
     {"$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy"});
 
