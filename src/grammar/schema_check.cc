@@ -110,8 +110,9 @@ std::string_view misspelt_keyword(std::string_view name) {
   if (!letter && name.front() != '$') return {};
   for (const Keyword& keyword : kKeywords) {
     if (keyword.name.size() < kShort || keyword.name == "then" || keyword.name == "else") continue;
-    if (edit_distance(name, keyword.name) <= (keyword.name.size() < kLong ? 1U : 2U))
-      return keyword.name;
+    const size_t near = keyword.name.size() < kLong ? 1 : 2;
+    const auto [shorter, longer] = std::minmax({name.size(), keyword.name.size()});
+    if (longer - shorter <= near && edit_distance(name, keyword.name) <= near) return keyword.name;
   }
   return {};
 }
