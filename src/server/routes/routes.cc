@@ -121,8 +121,9 @@ std::string plain_path(std::string_view path) {
   for (const char c : path)
     if (c != '/' || !plain.ends_with('/')) plain += c;
   if (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
-  while (plain.starts_with("/v1/v1/")) plain.erase(0, 3);
-  return plain;
+  size_t begin = 0;
+  while (std::string_view(plain).substr(begin).starts_with("/v1/v1/")) begin += 3;
+  return plain.substr(begin);
 }
 
 ApiError no_such_path(std::string_view path) {
