@@ -18,26 +18,18 @@ GENERATION = {
 }
 
 # Pixel counts, not edges. Small minimum: Pebble's pictures are 64 to 128 pixels a side.
-IMAGE_PROCESSOR = {
-    "size": {"longest_edge": 262144, "shortest_edge": 4096},
+PATCHES = {
     "patch_size": 16,
     "temporal_patch_size": 2,
     "merge_size": 2,
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
     "processor_class": "Qwen3VLProcessor",
-    "image_processor_type": "Qwen2VLImageProcessorFast",
 }
-VIDEO_PROCESSOR = {
-    "size": {"longest_edge": 1048576, "shortest_edge": 4096},
-    "patch_size": 16,
-    "temporal_patch_size": 2,
-    "merge_size": 2,
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
-    "processor_class": "Qwen3VLProcessor",
-    "video_processor_type": "Qwen3VLVideoProcessor",
-}
+IMAGE_PROCESSOR = {"size": {"longest_edge": 262144, "shortest_edge": 4096}, **PATCHES,
+                   "image_processor_type": "Qwen2VLImageProcessorFast"}
+VIDEO_PROCESSOR = {"size": {"longest_edge": 1048576, "shortest_edge": 4096}, **PATCHES,
+                   "video_processor_type": "Qwen3VLVideoProcessor"}
 
 
 def tokenizer_config(template: str) -> dict:
