@@ -57,8 +57,7 @@ WAYS = {
     "ours, gptq, ModelOpt's linears": Way("ours", ["--algorithm", "gptq"], EVERY, True),
     "ours, gptq, fisher:0.3, ModelOpt's linears": Way("ours", FISHER, EVERY, True),
 }
-BASES = {way.recipe: name for name, way in WAYS.items() if name.startswith("ours, gptq")
-         and way.options != FISHER}
+BASES = {"w4a16": "ours, gptq", EVERY: "ours, gptq, ModelOpt's linears"}  # by recipe
 
 
 def processor_seconds(command, card):

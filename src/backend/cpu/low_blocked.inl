@@ -39,6 +39,7 @@ void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int
   window.open(k_begin);
   for (int p = 0; p < P; ++p)
     for (int64_t at = 0; at < k_end - k_begin; at += 16) {
+      // Each unit goes straight into the chunk, since GCC copies a LowNvfp4 that it fills first.
       const std::byte* codes = window.values(p) + at * 8;
       auto* weights = &chunk.weights[at / 4];
       decode_integers(codes, weights[0][p], weights[1][p]);
