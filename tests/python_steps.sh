@@ -84,7 +84,7 @@ beside "the one table of options" "$python" tests/cli/options_test.py \
 beside "what bash completes" "$python" tests/cli/completion_test.py --nibble "$nibble" --shell bash
 beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
-beside "the words of ./test" tests/test_options_test.sh
+beside "the words of ./test and ./quickstart" tests/test_options_test.sh
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "draws of --mutate" "$python" tests/mutation/drawing_test.py
 beside "mutants have a tree of sources" "$python" tests/mutation/workshop_test.py
