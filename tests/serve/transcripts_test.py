@@ -186,7 +186,7 @@ def merged(text):
     for block in filter(None, text.split("\n\n")):
         named = "".join(line + " " for line in block.splitlines() if line.startswith("event:"))
         data = "".join(line[5:].strip() for line in block.splitlines() if line.startswith("data:"))
-        if not data:  # a comment keeps a slow stream open
+        if not data or "event: ping" in block:  # either keeps a slow stream open
             continue
         body = plain(json.loads(data)) if data.startswith("{") else data
         if "message_start" in named:

@@ -221,7 +221,7 @@ void Generation::flush() {
   std::string fresh = std::exchange(pending_, {});
   if (stream && !fresh.empty()) {
     exchange_->write(std::move(fresh));
-    wrote_since_ping_ = true;
+    spoke_since_ping_ = true;
   }
   if (!all || done_) return;
   done_ = true;
@@ -231,11 +231,10 @@ void Generation::flush() {
 
 void Generation::ping() {
   if (done_ || request_.delivery != Delivery::stream) return;
-  if (!std::exchange(wrote_since_ping_, false)) {
-    writer_->count(counts());
-    if (!streaming_) begin_stream();
-    exchange_->write(std::exchange(pending_, {}) + writer_->ping());
-  }
+  if (std::exchange(spoke_since_ping_, false)) return;
+  writer_->count(counts());
+  if (!streaming_) begin_stream();
+  exchange_->write(std::exchange(pending_, {}) + writer_->ping());
 }
 
 }  // namespace nibble

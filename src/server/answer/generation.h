@@ -42,7 +42,8 @@ class Generation {
   bool has_news() const { return news_; }
   /// After a batch of events: sends what has become certain; the answer when all is finished.
   void flush();
-  /// Keeps a silent stream alive with a comment.
+  /// Keeps a stream alive that has been silent since the last call. The first call sends nothing:
+  /// an answer that has just begun is not silent, and may yet be refused with a status of its own.
   void ping();
   /// The client has gone.
   void abandon();
@@ -125,7 +126,7 @@ class Generation {
   std::string pending_;  // SSE bytes of this flush; a whole answer drops them
   bool news_ = false;
   bool streaming_ = false;
-  bool wrote_since_ping_ = false;
+  bool spoke_since_ping_ = true;
   bool done_ = false;
   bool cancelled_ = false;  // by cancel()
   using Clock = std::chrono::steady_clock;
