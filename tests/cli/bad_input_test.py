@@ -38,7 +38,7 @@ class Table:
     def expect(self, name, words, codes, pieces, env=None, gone=None, prefix=()):
         """Runs nibble WORDS: exit code in codes, one line with all pieces, `gone` not whole."""
         result = subprocess.run([*prefix, self.nibble, *map(str, words)], capture_output=True,
-                                text=True, timeout=120, stdin=subprocess.DEVNULL,
+                                text=True, timeout=600, stdin=subprocess.DEVNULL,
                                 env={**os.environ, **(env or {})})
         lines = [line for line in result.stderr.splitlines() if line]
         last = lines[-1] if lines else ""
@@ -64,7 +64,7 @@ class Table:
                    "--tensor-parallel-size", "2", "--kv-cache-dtype", "turboquant_3bit_nc",
                    "--log-format", "xml", "--max-tools", "-1", "--speculative-config",
                    '{"method":"mtp","draft_model":"x"}', "--activations", "int3", "--port"]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        told = subprocess.run(command, capture_output=True, text=True, timeout=600)
         lines = told.stderr.splitlines()
         pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "--kv-cache-dtype",
                   "--log-format",
@@ -106,7 +106,7 @@ class Table:
     def expect_any(self, name, words, pieces, gone):
         """Like expect, where a piece may list alternatives with |."""
         result = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
-                                timeout=120, stdin=subprocess.DEVNULL)
+                                timeout=600, stdin=subprocess.DEVNULL)
         lines = [line for line in result.stderr.splitlines() if line]
         last = (lines[-1] if lines else "").lower()
         fine = result.returncode == 1 and last.startswith("nibble")

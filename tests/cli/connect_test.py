@@ -45,7 +45,7 @@ class Checks:
     def connect(self, client, *words, code=0):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIBBLE_")}
         done = subprocess.run([self.nibble, "connect", client, *words], capture_output=True,
-                              text=True, timeout=30, env=environment)
+                              text=True, timeout=600, env=environment)
         assert done.returncode == code, done
         return done.stdout if code == 0 else done.stderr
 
@@ -109,7 +109,7 @@ class Checks:
 
     def test_a_server_that_does_not_answer(self):
         done = subprocess.run([self.nibble, "connect", "claude", "--url", NOBODY, "--model", "m"],
-                              capture_output=True, text=True, timeout=30)
+                              capture_output=True, text=True, timeout=600)
         assert done.returncode == 0 and "was not asked" in done.stderr, done
         assert exported(done.stdout, "ANTHROPIC_MODEL") == "m"
         assert "MAX_OUTPUT_TOKENS" not in done.stdout
@@ -117,7 +117,7 @@ class Checks:
 
     def test_an_unknown_model_is_told_of(self):
         done = subprocess.run([self.nibble, "connect", "codex", "--url", self.url, "--model", "m"],
-                              capture_output=True, text=True, timeout=30)
+                              capture_output=True, text=True, timeout=600)
         assert done.returncode == 0 and "does not list m; it has model, " in done.stderr, done
 
     def test_profiles_are_known_in_each_form(self):
@@ -125,7 +125,7 @@ class Checks:
             for url in (self.url, server.url):
                 for name in ("thinking-coding", "model:thinking-coding"):
                     done = subprocess.run([self.nibble, "connect", "codex", "--url", url, "--model",
-                                           name], capture_output=True, text=True, timeout=30)
+                                           name], capture_output=True, text=True, timeout=600)
                     config = tomllib.loads(after(done.stdout, "above its first"))
                     assert done.stderr == "" and config["model"] == name, done
                     assert config["model_context_window"] > 0, done

@@ -53,7 +53,7 @@ class Checks:
         if library:
             environment["LD_LIBRARY_PATH"] = str(library)
         done = subprocess.run([self.nibble, "doctor", *words], capture_output=True, text=True,
-                              timeout=120, cwd=self.work, env=environment)
+                              timeout=600, cwd=self.work, env=environment)
         assert code is None or done.returncode == code, done
         assert done.returncode in (0, 1), done
         return done
