@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "serve"))
 from running_server import RunningServer, run_program_checks, tried  # noqa: E402
 from scripted_server import Script, ScriptedServer  # noqa: E402
 
-LATE = ("--late-ms", "600000")  # the machine of the tests is busy; one test is about lateness
+LATE = ("--late-ms", "60000")  # the machine of the tests is busy; one test is about lateness
 
 
 class Checks:
@@ -48,19 +48,20 @@ class Checks:
         run = report["runs"][0]
         assert run["completed"] == 4 and run["failed"] == 0, run
         assert run["total_input_tokens"] == 4 * 33 and run["total_output_tokens"] == 20, run
-        assert 200 <= run["mean_ttft_ms"] < 300, run["mean_ttft_ms"]
-        assert 50 <= run["mean_itl_ms"] < 90 and 50 <= run["mean_tpot_ms"] < 90, run
-        assert 400 <= run["mean_e2el_ms"] < 700, run["mean_e2el_ms"]
+        quickest = {name: min(run[name]) for name in ("ttfts", "latencies")}
+        assert 0.2 <= quickest["ttfts"] < 0.3 and 0.4 <= quickest["latencies"] < 0.7, run
+        assert 0.05 <= statistics.median(sum(run["itls"], [])) < 0.09, run["itls"]
         assert run["max_concurrency"] == 2 and run["request_rate"] == "inf", run
 
     @tried(5)
     def test_figures_equal_numpy(self):
         plans = [{"first": 0.01 * (i % 5), "gap": 0.002 * (i % 3)} for i in range(40)]
+        plans[7], plans[11] = {"first": 0.5}, {"gap": 0.06}  # neither is good
         with ScriptedServer(Script(*plans)) as server:
             report = self.runs(server.url, "--concurrency", 4, "--num-prompts", 40, "--rounds", 1,
                                "--random-output-len", 7, "--random-range-ratio", 0.5,
                                "--metric-percentiles", "1,50,90,99.9",
-                               "--goodput", "ttft:40", "tpot:4")
+                               "--goodput", "ttft:400", "tpot:50")
         run = report["runs"][0]
         lens = numpy.array(run["output_lens"])
         ttfts, latencies = numpy.array(run["ttfts"]), numpy.array(run["latencies"])
@@ -75,7 +76,7 @@ class Checks:
             for key, value in expected.items():
                 assert abs(run[key] - value) <= 1e-9 * max(1, abs(value)), (key, run[key], value)
         all_tpots = numpy.where(lens > 1, (latencies - ttfts) / numpy.maximum(lens - 1, 1), 0)
-        good = numpy.sum((ttfts <= 0.040) & (all_tpots <= 0.004))
+        good = numpy.sum((ttfts <= 0.4) & (all_tpots <= 0.05))
         assert 0 < good < 40 and abs(run["request_goodput"] * run["duration"] - good) < 1e-6, run
 
     def test_tokens_come_from_the_usage(self):

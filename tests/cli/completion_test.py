@@ -50,7 +50,7 @@ class TypedShell:
     def type(self, keys):
         os.write(self.terminal, keys.encode())
 
-    def read_until(self, pattern, seconds=30):
+    def read_until(self, pattern, seconds=600):
         text, end = "", time.monotonic() + seconds
         while time.monotonic() < end:
             if select.select([self.terminal], [], [], 0.2)[0]:

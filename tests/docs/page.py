@@ -65,7 +65,7 @@ class Page:
             "XDG_CONFIG_HOME": str(self.work / "config"), "XDG_DATA_HOME": str(self.work / "data"),
             "PATH": f"{self.work / 'bin'}:{python}:{os.environ['PATH']}",
             "NIBBLE_PROGRESS": "false", "NIBBLE_URL": f"http://127.0.0.1:{self.ports['8000']}",
-            "NIBBLE_LATE_MS": "600000",  # a busy machine is not the question
+            "NIBBLE_LATE_MS": "60000",  # a busy machine is not the question
         }
 
     def close(self):
