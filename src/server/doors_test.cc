@@ -198,8 +198,6 @@ std::string ask_encrypted(uint16_t port, const std::string& request, int version
     SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM);
   }
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  const timeval wait = {.tv_sec = 5, .tv_usec = 0};
-  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
