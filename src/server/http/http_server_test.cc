@@ -137,7 +137,7 @@ TEST_F(HttpServerTest, RefusesBadRequests) {
   EXPECT_NE(alive.read_until("GET /still ").find("200 OK"), std::string::npos);
 }
 
-/// One that has sent nothing in this time gets no answer: a test that stood still is that too.
+/// A connection that has sent nothing by then gets no answer, as that of a test that stood still.
 TEST_F(HttpServerTest, RefusesWhoIsTooSlow) {
   start(impatient(), echo);
   const BadRequest cases[] = {
