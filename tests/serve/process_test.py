@@ -136,14 +136,14 @@ class Checks:
                 assert done.stderr.count(told) == 1, done.stderr
 
     def test_time_in_which_it_was_stopped_is_no_time_of_a_pass(self):
-        flags = ["--step-deadline", "1", "--max-model-len", "16000"]
+        flags = ["--step-deadline", "3", "--max-model-len", "16000"]
         with RunningServer(self.nibble, self.model, flags) as server:
             body = {"prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True}
             with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=600) as answer:
                 lines = answer.iter_lines()
                 next(lines)
                 server.process.send_signal(signal.SIGSTOP)
-                time.sleep(3)
+                time.sleep(6)
                 server.process.send_signal(signal.SIGCONT)
                 assert [line for line in lines if line][-1] == "data: [DONE]"
             assert server.stop() == 0
