@@ -100,7 +100,7 @@ def stopped_at_work(start, at_work):
         if process.poll() is None and time.monotonic() < end:
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-            if process.poll() is None:
+            if process.poll() is None and at_work():
                 return process
         process.kill()
         process.communicate()
