@@ -9,7 +9,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 from house_rules import (comments, cpp_source, documents, outside_bytes,  # noqa: E402
-                         rooms, signatures, sizes)
+                         patience, rooms, signatures, sizes)
 
 HEADER = """\
 // A header; not a real one.
@@ -216,6 +216,17 @@ class Comments(unittest.TestCase):
             for line in ["// @ a row.", "  /// @ it.", "int a;  // @ it is.", "# @ it.",
                          '"""@ it."""']:
                 self.assertEqual(len(comments.faults(["", line.replace("@", word)])), 1, line)
+
+
+class Patience(unittest.TestCase):
+    def test_requests_and_timeouts(self):
+        self.assertEqual(patience.faults(
+            "httpx.get(url, timeout=600)\nhttpx.Client(**more)\nclient.get(url)\n"
+            "run(words, timeout=limit)\nhttpx.Limits(max_connections=3)\n"), [])
+        for line in ("httpx.get(url)", "httpx.Client(base_url=url)",
+                     "httpx.post(url, timeout=60)", "run(words, timeout=2.5)",
+                     "left.communicate(timeout=10)"):
+            self.assertEqual([at for at, _ in patience.faults(f"\n{line}\n")], [2], line)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ failed=0
 check() {
   local status=$1 lines=$2 text=$3 said found
   shift 3
-  said=$(timeout 10 "$@" 2>&1)
+  said=$(timeout 300 "$@" 2>&1)
   found=$?
   if [ "$found" -eq "$status" ] && [ "$(wc -l <<<"$said")" -le "$lines" ] &&
       grep -qF -- "$text" <<<"$said"; then

@@ -12,6 +12,8 @@
 
 #include "engine/testing/fake_backend.h"
 #include "testing/gate.h"
+#include "testing/soon.h"
+#include "testing/test_files.h"
 
 namespace nibble {
 namespace {
@@ -82,8 +84,10 @@ TEST(Engine, ServesManyCallers) {
       }
     });
   Tally tally;
-  for (int i = 0; i < 1000 && tally.ends.size() < 40; ++i)
+  EXPECT_TRUE(testing::soon([&] {
     tally.take(*engine, std::chrono::milliseconds(100));
+    return tally.ends.size() >= 40;
+  }));
   EXPECT_EQ(tally.ends.size(), 40U);
   for (const auto& [id, reason] : tally.ends)
     EXPECT_TRUE(reason != FinishReason::length || tally.tokens[id] == 20U) << id;
@@ -130,9 +134,7 @@ TEST(Engine, DrainsOnShutdown) {
   Tally tally;
   while (tally.ends.size() < 6) tally.take(*engine, std::chrono::milliseconds(100));
   for (const auto& [id, reason] : tally.ends) EXPECT_EQ(reason, FinishReason::length);
-  for (int i = 0; i < 30000 && !engine->stopped(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_TRUE(engine->stopped());
+  EXPECT_TRUE(testing::soon([&] { return engine->stopped(); }));
 }
 
 /// Everything ends with the device's error, then the thread; nothing is admitted after.
@@ -186,14 +188,14 @@ struct Hung {
 
 /// Behaves like a device that fails; nobody waits for the pass, and its later result is nothing.
 TEST(Engine, EndsEverythingWhenAStepDoesNotEnd) {
-  Hung hung(std::chrono::milliseconds(50));
+  Hung hung(std::chrono::milliseconds(1500));
   Engine& engine = *hung.engine;
   auto slept = ask_rest(engine, Engine::Rest::sleeping);
   engine.wait_stopped();
   EXPECT_TRUE(engine.stopped());
   const std::string why = engine.failure().error().message;
   EXPECT_EQ(why,
-            "a pass of the fake backend has not ended: expected an end within 0.05 s; "
+            "a pass of the fake backend has not ended: expected an end within 1.5 s; "
             "start again; --step-deadline allows more time");
   EXPECT_EQ(slept.get().error().message, why);
   EXPECT_EQ(rest(engine, Engine::Rest::sleeping).error().message, why);
@@ -223,7 +225,7 @@ TEST(Engine, EndsEverythingWhenAStepDoesNotEnd) {
 
 /// A second signal to a server whose card hangs.
 TEST(Engine, LeavesAStepThatDoesNotEnd) {
-  Hung hung(std::chrono::milliseconds(200));
+  Hung hung(std::chrono::milliseconds(1500));
   hung.engine.reset();
   testing::Gate::dismiss(hung.gate);
 }
@@ -245,9 +247,10 @@ TEST(Engine, CancelsOnAbortEvenWhenNobodyReads) {
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(engine->submit(request(engine->next_id(), 200)).ok());
   engine->shutdown(Shutdown::cancel_running);
   Tally tally;
-  for (int i = 0; i < 100 && tally.ends.size() < 6; ++i)
+  EXPECT_TRUE(testing::soon([&] {
     tally.take(*engine, std::chrono::milliseconds(100));
-  EXPECT_EQ(tally.ends.size(), 6U);
+    return tally.ends.size() == 6;
+  }));
 }
 
 TEST(Engine, TellsTheConsumerOncePerBatch) {
@@ -256,8 +259,7 @@ TEST(Engine, TellsTheConsumerOncePerBatch) {
   options.on_events = [&] { ++calls; };
   auto engine = start(std::move(options));
   ASSERT_TRUE(engine->submit(request(1, 30)).ok());
-  for (int i = 0; i < 30000 && calls == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(testing::soon([&] { return calls > 0; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(calls, 1);  // the outbox was never emptied
 }
@@ -275,8 +277,7 @@ TEST(Engine, RefusesWhatCannotMeetItsOwnDeadline) {
   options.outbox_max = 1;                              // nobody reads: the first never ends
   auto engine = start(std::move(options));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->submit(request(engine->next_id(), 200)).ok());
-  for (int i = 0; i < 30000 && engine->retry_after_ms() < 1000.0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(testing::soon([&] { return engine->retry_after_ms() >= 1000.0; }));
   SequenceRequest hurried = request(engine->next_id(), 200);
   hurried.urgency.deadline_ms = now_ms + 100.0;  // two answers are ahead, 0.6 s each
   const auto refused = engine->submit(std::move(hurried));
@@ -347,8 +348,8 @@ struct PinningLife {
 };
 
 TEST(Engine, PinnedPrefixesSurviveARestart) {
-  const std::filesystem::path folder = ::testing::TempDir() + "nibble_engine_prefixes";
-  std::filesystem::remove_all(folder);
+  const TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
   const PinningLife first(folder, 16);
   EXPECT_EQ(first.cached, 0);
   EXPECT_EQ(first.said.size(), 8U);
@@ -447,9 +448,7 @@ TEST(Engine, SleepsByItselfWhenIdle) {
   options.sleep_idle_ms = 20.0;
   auto engine = start(std::move(options));
   const auto until = [&](Engine::Rest wanted) {
-    for (int i = 0; i < 3000 && engine->resting() != wanted; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(engine->resting(), wanted);
+    EXPECT_TRUE(testing::soon([&] { return engine->resting() == wanted; }));
   };
   until(Engine::Rest::sleeping);
   ASSERT_TRUE(engine->submit(request(1, 5)).ok());

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/slow_constraint.h"
 #include "grammar/test_vocabulary.h"
+#include "testing/soon.h"
 
 namespace nibble {
 namespace {
@@ -39,11 +40,8 @@ std::unique_ptr<SlowConstraint> constraint_of(std::shared_ptr<const Grammar> gra
 }
 
 void wait_for(SlowConstraint& constraint, std::span<const int32_t> drafted = {}) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (constraint.next(drafted) != Next::ready) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-    CHECK(std::chrono::steady_clock::now() < end, "a mask that does not come");
-  }
+  const bool made = testing::soon([&] { return constraint.next(drafted) == Next::ready; });
+  CHECK(made, "a mask that does not come");
 }
 
 TEST(SlowMasks, AreMadeAheadAndAreTheSame) {

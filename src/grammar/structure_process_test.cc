@@ -15,12 +15,13 @@
 #include <thread>
 
 #include "grammar/test_vocabulary.h"
+#include "testing/soon.h"
 
 namespace nibble {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using testing::soon;
 
 /// The worker beside this program, which has the same library, or else that of the build.
 std::string worker_program() {
@@ -61,16 +62,6 @@ std::vector<pid_t> children_of(pid_t parent) {
     if (its_parent == parent && state != 'Z') found.push_back(std::atoi(line.c_str()));
   }
   return found;
-}
-
-template <typename Condition>
-bool soon(const Condition& condition) {
-  const auto end = Clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (Clock::now() > end) return false;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return true;
 }
 
 /// Draws an answer, one token at a time; the masks of both are the same at each.

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 #include "media/formats/format_decoders.h"
 #include "media/image_decoder.h"
 #include "media/testing/test_png.h"
+#include "testing/soon.h"
 
 #if defined(__SANITIZE_ADDRESS__)  // its header comes with clang only
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),
@@ -129,6 +132,17 @@ TEST(ImageLimits, TimeIsUpInEveryFormat) {
         "image: expected one that is decoded within 0 ms, found one that takes longer; send a "
         "smaller or simpler image")
         << name;
+}
+
+TEST(ImageLimits, TimeInWhichNothingIsComputedDoesNotCount) {
+  const DecodeClock clock(100);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_FALSE(clock.expired());
+  volatile int work = 0;
+  EXPECT_TRUE(testing::soon([&] {
+    for (int i = 0; i < 10'000'000; ++i) work = i;
+    return clock.expired();
+  }));
 }
 
 TEST(HostileImages, HeadersThatLieCostNothing) {

@@ -50,7 +50,7 @@ TEST_F(ImageServing, TextDoesNotWaitForImagesThatAreFetched) {
   start("yes");
   RawClient waiting(server_->port());
   waiting.send(post("/tokenize", remote_));
-  while (resolved_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(soon([&] { return resolved_ > 0; }));
   for (const char* path : {"/tokenize", "/apply-template", kChat}) {
     const auto [status, body] = ask(post(path, text_));
     EXPECT_EQ(status, 200) << path << ": " << body;
@@ -100,12 +100,13 @@ TEST_F(ImageServing, FramesAreFetchedByTheSameRules) {
 }
 
 /// A server whose ffprobe leaves a file named by its number, which may have no bytes, and goes on
-/// for a minute.
+/// for longer than a test waits; so may decoding.
 class VideoServing : public ServerTest {
  protected:
   ServedModel model() const override {
     ImageIntakeOptions options = image_options();
-    options.videos.decoder = std::make_shared<const VideoDecoder>(programs_.decoder());
+    options.videos.decoder = std::make_shared<const VideoDecoder>(
+        programs_.decoder({.decode_ms_max = 10 * RawClient::kPatienceMs}));
     return model_with_images(options);
   }
   static std::string body() {
@@ -114,25 +115,22 @@ class VideoServing : public ServerTest {
   }
   /// The number of the program, once it runs. Its mark is removed.
   int process() const {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (std::chrono::steady_clock::now() < end) {
+    int number = 0;
+    EXPECT_TRUE(soon([&] {
       for (const auto& file : std::filesystem::directory_iterator(programs_ / "."))
         if (const std::string mark = file.path().extension(); file.path().stem() == "runs") {
           std::filesystem::remove(file.path());
-          return std::stoi(mark.substr(1));
+          number = std::stoi(mark.substr(1));
         }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return 0;
+      return number > 0;
+    }));
+    return number;
   }
   static bool ends(int process) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (::kill(process, 0) == 0 && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    return ::kill(process, 0) != 0;
+    return soon([&] { return ::kill(process, 0) != 0; });
   }
 
-  const FakePrograms programs_{": > \"$(dirname \"$0\")/runs.$$\"; exec sleep 60", ""};
+  const FakePrograms programs_{": > \"$(dirname \"$0\")/runs.$$\"; exec sleep 6000", ""};
 };
 
 TEST_F(VideoServing, DecodingEndsWithItsClient) {

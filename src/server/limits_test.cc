@@ -25,9 +25,7 @@ TEST_F(LimitsServerTest, ConnectionsOfOneAddress) {
   EXPECT_NE(refused.find("at most 2 (--max-connections-per-address)"), std::string::npos)
       << refused;
   one.close();
-  int status = 503;
-  for (int i = 0; i < 200 && status != 200; ++i) status = ask(testing::get("/health")).first;
-  EXPECT_EQ(status, 200);
+  EXPECT_TRUE(testing::soon([&] { return ask(testing::get("/health")).first == 200; }));
 }
 
 TEST_F(LimitsServerTest, AReaderThatStopsLosesItsRequestAndHoldsUpNobody) {
@@ -45,9 +43,8 @@ TEST_F(LimitsServerTest, AReaderThatStopsLosesItsRequestAndHoldsUpNobody) {
   other.send(post(testing::kCompletions, R"({"prompt":"p","max_tokens":20})"));
   // Its steps are those of eight sequences with many probabilities, and the request is dropped only
   // after megabytes of them: minutes on a busy machine. It ends by itself after 3000 steps.
-  constexpr int kPatienceS = 600;
-  EXPECT_EQ(other.read_until("\r\n", 1000 * kPatienceS).substr(0, 12), "HTTP/1.1 200");
-  wait_for_log("client gone", std::chrono::seconds(kPatienceS));
+  EXPECT_EQ(other.read_until("\r\n").substr(0, 12), "HTTP/1.1 200");
+  wait_for_log("client gone");
   const std::string load = ask(testing::get("/load")).second;
   EXPECT_EQ(load, R"({"server_load":0})");  // its pages are back: the engine checks at each step
 }

@@ -111,7 +111,7 @@ constexpr const char* kStream = R"({"messages":[{"role":"user","content":"hi"}],
 /// The server's thread is held until the deadline has passed, so that what it is asked then comes
 /// before what it does about it.
 TEST_F(HangingDeviceTest, ProbesTellThenTheStreamEndsWithTheErrorAndSoDoesTheServer) {
-  start_with(std::chrono::milliseconds(300));
+  start_with(std::chrono::milliseconds(1500));
   RawClient client(server_->port());
   client.send(post(kChat, kStream));
   gate_->wait_for_one();

@@ -201,8 +201,7 @@ TEST_F(FullQueueTest, ARefusalSaysTheFirstWholeSecondAfterThePredictedOne) {
   const auto full = [&] {
     return metric("nibble_num_requests_running") == 4 && metric("nibble_num_requests_waiting") == 8;
   };
-  for (int i = 0; i < 1000 && !(full() && predicted() > 1.0); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(testing::soon([&] { return full() && predicted() > 1.0; }));
   const double seconds = predicted();
   ASSERT_GT(seconds, 1.0);
   ASSERT_LT(seconds, std::ceil(seconds));

@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,9 @@ from damaged_checkpoint import (
     index_outside, missing_config, missing_shard, missing_tokenizer, nan_weights, no_damage,
     overlapping, oversized, shards, tiny_file, truncated, unknown_architecture, wrong_index,
     wrong_shape)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
+from running_server import stopped_at_work  # noqa: E402
 
 
 def size_of(path):
@@ -38,7 +40,7 @@ class Table:
     def expect(self, name, words, codes, pieces, env=None, gone=None, prefix=()):
         """Runs nibble WORDS: exit code in codes, one line with all pieces, `gone` not whole."""
         result = subprocess.run([*prefix, self.nibble, *map(str, words)], capture_output=True,
-                                text=True, timeout=120, stdin=subprocess.DEVNULL,
+                                text=True, timeout=600, stdin=subprocess.DEVNULL,
                                 env={**os.environ, **(env or {})})
         lines = [line for line in result.stderr.splitlines() if line]
         last = lines[-1] if lines else ""
@@ -64,7 +66,7 @@ class Table:
                    "--tensor-parallel-size", "2", "--kv-cache-dtype", "turboquant_3bit_nc",
                    "--log-format", "xml", "--max-tools", "-1", "--speculative-config",
                    '{"method":"mtp","draft_model":"x"}', "--activations", "int3", "--port"]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        told = subprocess.run(command, capture_output=True, text=True, timeout=600)
         lines = told.stderr.splitlines()
         pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "--kv-cache-dtype",
                   "--log-format",
@@ -106,7 +108,7 @@ class Table:
     def expect_any(self, name, words, pieces, gone):
         """Like expect, where a piece may list alternatives with |."""
         result = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
-                                timeout=120, stdin=subprocess.DEVNULL)
+                                timeout=600, stdin=subprocess.DEVNULL)
         lines = [line for line in result.stderr.splitlines() if line]
         last = (lines[-1] if lines else "").lower()
         fine = result.returncode == 1 and last.startswith("nibble")
@@ -331,21 +333,12 @@ class Table:
                         pieces, gone=self.work / "o")
 
     def stopped_halfway(self, command, out, journal):
-        """A process of `command` that SIGSTOP holds while its journal is there; a run that was
-        done before it could be stopped is begun again."""
-        for _ in range(50):
+        """A process of `command` that SIGSTOP holds while its journal is there."""
+        def start():
             shutil.rmtree(out, ignore_errors=True)
-            run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while run.poll() is None and size_of(journal) <= 2000:
-                pass
-            if run.poll() is None:
-                run.send_signal(signal.SIGSTOP)
-                os.waitid(os.P_PID, run.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-                if run.poll() is None and journal.exists():
-                    return run
-                run.kill()
-            run.wait()
-        raise SystemExit("none of 50 quantizations could be stopped halfway")
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        return stopped_at_work(start, lambda: size_of(journal) > 2000)
 
     def unfinished(self):
         """A run that is killed in the middle, then asked to go on with something else."""

@@ -9,10 +9,9 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
-from running_server import run_program_checks  # noqa: E402
+from running_server import run_program_checks, stopped_at_work  # noqa: E402
 
 
 LINES = 40
@@ -37,7 +36,7 @@ class Checks:
                 *words]
 
     def run(self, *words):
-        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=300)
+        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=600)
 
     def answers(self):
         """By custom_id; every line of the file must be whole, and no id be there twice."""
@@ -98,22 +97,21 @@ class Checks:
         assert sorted(text[:6] for text in nameless) == ["line 1", "line 4"], nameless
 
     def started(self, count):
-        """A run that has written `count` answers."""
-        process = subprocess.Popen(self.command("--max-num-seqs", "2"), stderr=subprocess.PIPE,
-                                   text=True)
-        end = time.monotonic() + 60
-        while time.monotonic() < end and process.poll() is None:
-            if self.output.exists() and self.output.read_text().count("\n") >= count:
-                return process
-            time.sleep(0.005)
-        process.kill()
-        raise AssertionError(process.communicate()[1])
+        """A run that stands still and has written `count` answers."""
+        def start():
+            self.output.unlink(missing_ok=True)
+            return subprocess.Popen(self.command("--max-num-seqs", "2"), stderr=subprocess.PIPE,
+                                    text=True)
+
+        return stopped_at_work(start, lambda: self.output.exists() and
+                               self.output.read_text().count("\n") >= count)
 
     def test_goes_on_after_an_interrupt(self):
         self.start_over([question(n) for n in range(LINES)])
         process = self.started(3)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate(timeout=600)
         assert process.returncode == 130, (process.returncode, said)
         assert f"of {LINES} lines" in said and "goes on" in said, said
         first = self.answers()
@@ -160,7 +158,7 @@ class Checks:
     def test_answers_on_standard_output(self):
         self.start_over([question(4)])
         done = subprocess.run([self.nibble, "run", self.model, "--batch", self.input],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=600)
         assert json.loads(done.stdout)["custom_id"] == "q4" and done.returncode == 0, done
 
 

@@ -26,7 +26,7 @@ class Checks:
                 ScriptedServer(Script({"gap": 0.02})) as second:
             self.run("bench", "serve", first.url, "--against", second.url, "--concurrency", "1,8",
                      "--rounds", 2, "--num-prompts", 8, "--random-output-len", 9, "--late-ms",
-                     2000, "--json", self.report)
+                     60000, "--json", self.report)
         self.plan.write_text(self.run("plan", "qwen3.6-35b-a3b", "--gpu", "h200", "--json"))
         self.chart("--collect", f"slow={self.report}:against", f"quick={self.report}")
 

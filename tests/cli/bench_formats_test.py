@@ -86,7 +86,7 @@ class Checks:
 
     def run(self, *words, code=0):
         done = subprocess.run([self.nibble, *map(str, words)], text=True, capture_output=True,
-                              timeout=300, cwd=self.work)
+                              timeout=600, cwd=self.work)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return done
 

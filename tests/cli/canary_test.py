@@ -34,7 +34,7 @@ class Checks:
 
     def canary(self, *words, code=0):
         done = subprocess.run([self.nibble, "eval", "canary", *map(str, words)],
-                              capture_output=True, text=True, timeout=300)
+                              capture_output=True, text=True, timeout=600)
         assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
         return done
 
@@ -196,7 +196,7 @@ class Checks:
             assert text.count(f"\n{key}={each['answer']}\n") == 1, each["id"]
             assert each["check"] == ("exact" if length <= 512 else "none")
         done = subprocess.run([self.nibble, "eval", self.model, made], capture_output=True,
-                              text=True, timeout=300)
+                              text=True, timeout=600)
         assert done.returncode == 0 and "run through, not scored" in done.stdout, done
         assert done.stdout.splitlines()[1].startswith("retrieval_256, direct   2      100.0")
         self.random_weights_are_called_so(made)
@@ -209,9 +209,9 @@ class Checks:
             shutil.copy(pathlib.Path(self.model, name), folder)
         command = [self.nibble, "eval", folder, tasks, "--max-tokens", "2"]
         done = subprocess.run([*command, "--load-format", "dummy"], capture_output=True, text=True,
-                              timeout=300)
+                              timeout=600)
         assert done.returncode == 0 and "weightless (random weights)" in done.stdout, done
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert done.returncode == 1 and "holds no weights" in done.stderr, done
 
 

@@ -58,7 +58,7 @@ class Tmux:
         x, y = self.ask("display", "-p", "#{cursor_x} #{cursor_y}").split()
         return int(x), int(y)
 
-    def wait(self, what, seconds=60):
+    def wait(self, what, seconds=600):
         """Until the screen shows the text, or what is called gives true."""
         end = time.monotonic() + seconds
         met = what if callable(what) else lambda: any(what in row for row in self.rows())
@@ -71,7 +71,7 @@ class Tmux:
         self.press("Enter")
         self.type("/bye")
         self.press("Enter")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 600
         while subprocess.run(["tmux", "-S", self.socket, "has-session"],
                              capture_output=True).returncode == 0:
             assert time.monotonic() < deadline, self.rows()

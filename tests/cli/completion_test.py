@@ -50,7 +50,7 @@ class TypedShell:
     def type(self, keys):
         os.write(self.terminal, keys.encode())
 
-    def read_until(self, pattern, seconds=30):
+    def read_until(self, pattern, seconds=600):
         text, end = "", time.monotonic() + seconds
         while time.monotonic() < end:
             if select.select([self.terminal], [], [], 0.2)[0]:
@@ -89,7 +89,7 @@ class Checks:
 
     def run(self, *words):
         return subprocess.run([self.nibble, *words], capture_output=True, text=True, check=True,
-                              timeout=60).stdout
+                              timeout=600).stdout
 
     def options(self, verb):
         """Names in the page of options, and --no-NAME of those without a value."""
@@ -106,12 +106,12 @@ class Checks:
         if self.shell == "fish":
             done = subprocess.run(["fish", "--no-config", "-c",
                                    f"source {self.script}; complete -C '{line}'"],
-                                  capture_output=True, text=True, timeout=60, cwd=self.folder)
+                                  capture_output=True, text=True, timeout=600, cwd=self.folder)
             return {row.split("\t")[0] for row in done.stdout.splitlines()}
         words = line.split(" ")
         program = (f"source {self.script}; COMP_WORDS=({' '.join(words[:-1])} '{words[-1]}'); "
                    f"COMP_CWORD={len(words) - 1}; _nibble; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
-        done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60,
+        done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=600,
                               cwd=self.folder)
         assert done.stderr == "", done.stderr
         return {row for row in done.stdout.splitlines() if row}
@@ -168,7 +168,7 @@ class Checks:
     def test_the_script_is_taken_as_it_is(self):
         check = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
         done = subprocess.run([*check[self.shell], str(self.script)], capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=600)
         assert (done.returncode, done.stderr) == (0, ""), done
 
 

@@ -27,7 +27,7 @@ class Program:
 
     def __call__(self, *words, code=0):
         done = subprocess.run([self.path, *map(str, words)], capture_output=True, text=True,
-                              timeout=300, stdin=subprocess.DEVNULL)
+                              timeout=600, stdin=subprocess.DEVNULL)
         assert done.returncode == code, (words, done.returncode, done.stderr)
         return done.stdout if code == 0 else done.stderr
 

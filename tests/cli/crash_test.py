@@ -43,6 +43,7 @@ class Crashes:
     def __init__(self, nibble, model, work, seed):
         self.nibble, self.model, self.work = nibble, model, work
         self.random = random.Random(seed)
+        self.seconds = float("inf")  # of the shortest whole run: the machine may stand still in one
         self.kills = self.resumed = self.passed = self.failed = 0
 
     def command(self, output, flags):
@@ -53,19 +54,25 @@ class Crashes:
                 "0.002"]
 
     def undisturbed(self, output, flags):
-        begin = time.monotonic()
+        fresh, begin = not output.exists(), time.monotonic()
         subprocess.run(self.command(output, flags), check=True, capture_output=True)
-        return time.monotonic() - begin
+        if fresh:
+            self.seconds = min(self.seconds, time.monotonic() - begin)
 
-    def killed(self, output, flags, seconds):
+    def killed(self, output, flags):
         """One run with a kill in its time; True if it was still at work."""
+        fresh, begin = not output.exists(), time.monotonic()
         run = subprocess.Popen(self.command(output, flags), stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE)
-        time.sleep(self.random.uniform(0, seconds))
-        run.send_signal(signal.SIGKILL)
-        error = run.communicate()[1].decode()
+        try:
+            error = run.communicate(timeout=self.random.uniform(0, 1.1 * self.seconds))[1]
+            if fresh:
+                self.seconds = min(self.seconds, time.monotonic() - begin)
+        except subprocess.TimeoutExpired:
+            run.send_signal(signal.SIGKILL)
+            error = run.communicate()[1]
         if run.returncode > 0:
-            raise AssertionError(f"exit {run.returncode}: {error}")
+            raise AssertionError(f"exit {run.returncode}: {error.decode()}")
         return run.returncode == -signal.SIGKILL
 
     @staticmethod
@@ -73,11 +80,11 @@ class Crashes:
         """Killed in the verification at the end, or in none of its time."""
         return (output / "config.json").exists() and not (output / ".nibble-journal").exists()
 
-    def life(self, name, flags, whole, seconds):
+    def life(self, name, flags, whole):
         """Kills until a run gets through, at most 12 times; then lets it finish."""
         output = self.work / name
         for _ in range(self.random.randint(1, 12)):
-            if self.complete(output) or not self.killed(output, flags, seconds):
+            if self.complete(output) or not self.killed(output, flags):
                 break
             self.kills += 1
             self.resumed += (output / ".nibble-journal").exists()
@@ -137,13 +144,13 @@ def main():
         variants = ([], ["--format", "modelopt", "--max-shard-size", "3M"])
         begun = []
         for i, flags in enumerate(variants):
-            seconds = crashes.undisturbed(work / f"whole{i}", flags)
-            begun.append((flags, hashes(work / f"whole{i}"), seconds))
+            crashes.undisturbed(work / f"whole{i}", flags)
+            begun.append((flags, hashes(work / f"whole{i}")))
         crashes.source_changed(begun[0][1])
         life = 0
         while crashes.kills < args.kills:
-            flags, whole, seconds = begun[life % len(begun)]
-            crashes.life(f"life{life}", flags, whole, seconds * 1.1)
+            flags, whole = begun[life % len(begun)]
+            crashes.life(f"life{life}", flags, whole)
             life += 1
     print(f"{crashes.kills} kills in {life} lives, {crashes.resumed} of them left a journal")
     print(f"{crashes.passed} passed, {crashes.failed} failed")

@@ -23,7 +23,7 @@ class Checks:
         command = [self.nibble, "eval", "kv", self.model, TASKS / "add.jsonl", "--limit", 1,
                    "--backend", "cpu", "--max-tokens", 300, *more]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True,
-                              timeout=300)
+                              timeout=600)
         assert done.returncode == code, (done.returncode, done.stderr[-2000:])
         return done
 

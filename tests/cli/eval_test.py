@@ -13,14 +13,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import jsonschema
 import scipy.stats
 import tokenizers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
-from running_server import RunningServer, run_program_checks  # noqa: E402
+from running_server import RunningServer, run_program_checks, stopped_at_work  # noqa: E402
 
 TASKS = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks"
 PERSON = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
@@ -152,7 +151,7 @@ class Checks:
 
     def eval(self, *words, code=0):
         done = subprocess.run([self.nibble, "eval", *map(str, words)], capture_output=True,
-                              text=True, timeout=300)
+                              text=True, timeout=600)
         assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
         return done
 
@@ -313,14 +312,21 @@ class Checks:
         words = [self.nibble, "eval", self.model, tasks, "--limit", "30", "--output", self.output,
                  "--max-num-seqs", "2"]
         for sign, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
-            process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-            before = self.output.read_text().count("\n") if self.output.exists() else 0
-            end = time.monotonic() + 60
-            while not self.output.exists() or self.output.read_text().count("\n") < before + 4:
-                assert time.monotonic() < end and process.poll() is None
-                time.sleep(0.005)
+            kept = self.output.read_text() if self.output.exists() else ""
+
+            def start(kept=kept):
+                self.output.unlink(missing_ok=True)
+                if kept:
+                    self.output.write_text(kept)
+                return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+
+            def at_work(before=kept.count("\n")):
+                return self.output.exists() and self.output.read_text().count("\n") >= before + 4
+
+            process = stopped_at_work(start, at_work)
             process.send_signal(sign)
-            said = process.communicate(timeout=60)[1]
+            process.send_signal(signal.SIGCONT)
+            said = process.communicate(timeout=600)[1]
             assert process.returncode == code, (process.returncode, said)
             assert code != 130 or "goes on where it stopped" in said, said
         with open(self.output, "a") as file:

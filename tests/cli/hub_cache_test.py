@@ -50,7 +50,7 @@ class Checks:
     def run(self, *words, cwd=None, code=0, **variables):
         variables = variables or {"HF_HOME": str(self.work / "home")}
         done = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
-                              timeout=120, cwd=cwd or self.work, stdin=subprocess.DEVNULL,
+                              timeout=600, cwd=cwd or self.work, stdin=subprocess.DEVNULL,
                               env=self.environment(**variables))
         assert done.returncode == code, (words, variables, done)
         return done
@@ -64,7 +64,7 @@ class Checks:
     def looked_up(self, revision, variables):
         """The snapshot that huggingface_hub finds, or nothing."""
         done = subprocess.run([sys.executable, "-c", LOOK_UP, REPOSITORY, revision],
-                              capture_output=True, text=True, timeout=60, cwd=self.work,
+                              capture_output=True, text=True, timeout=600, cwd=self.work,
                               env=self.environment(**variables), check=True)
         return done.stdout.strip().removesuffix("/config.json")
 
@@ -92,7 +92,7 @@ class Checks:
         for variables in tried:
             wanted = self.looked_up("", variables)
             done = subprocess.run([self.nibble, "verify", REPOSITORY, "--headers"],
-                                  capture_output=True, text=True, cwd=self.work, timeout=60,
+                                  capture_output=True, text=True, cwd=self.work, timeout=600,
                                   env=self.environment(**variables))
             assert (done.returncode == 0) == bool(wanted), (variables, wanted, done)
             if wanted:
@@ -145,7 +145,7 @@ class Checks:
         for flags, name in ([], REPOSITORY), (["--served-model-name", "tiny"], "tiny"):
             with RunningServer(self.nibble, REPOSITORY + "@main", ["--backend", "cpu", *flags],
                                variables) as server:
-                with urllib.request.urlopen(server.url + "/v1/models") as answer:
+                with urllib.request.urlopen(server.url + "/v1/models", timeout=600) as answer:
                     models = [model["id"] for model in json.load(answer)["data"]]
                 assert models[0] == name and "Qwen3.6-35B-A3B" not in models, models
 

@@ -29,7 +29,7 @@ class Checks:
 
     def run(self, *words, code=0, **variables):
         done = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
-                              timeout=120, cwd=self.work, env={**self.environment, **variables})
+                              timeout=600, cwd=self.work, env={**self.environment, **variables})
         assert done.returncode == code, done
         assert done.stderr == "" or code != 0, done
         return done.stdout if code == 0 else done.stderr
@@ -103,7 +103,7 @@ class Checks:
                 request = urllib.request.Request(f"{server.url}/v1/models",
                                                  headers={"Authorization": f"Bearer {key}"})
                 try:
-                    status = urllib.request.urlopen(request).status
+                    status = urllib.request.urlopen(request, timeout=600).status
                 except urllib.error.HTTPError as error:
                     status = error.code
                 assert status == code, (key, status)
@@ -129,13 +129,13 @@ class Checks:
     def test_the_manual_page_is_whole(self):
         page = self.file(self.run("man"), "nibble.1")
         shown = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", page],
-                               capture_output=True, text=True, timeout=60)
+                               capture_output=True, text=True, timeout=600)
         assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr
         lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", str(page)],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=600)
         assert (lint.returncode, lint.stdout) == (0, ""), lint.stdout
         text = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=200", str(page)],
-                              capture_output=True, text=True, timeout=60).stdout
+                              capture_output=True, text=True, timeout=600).stdout
         text = re.sub(".\b", "", text)
         for name in re.findall(r"(?m)^\| `(--[a-z0-9-]+)", self.run("man", "--markdown")):
             assert re.search(rf"(?m)^ +{name}\b", text), name

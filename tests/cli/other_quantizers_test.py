@@ -66,7 +66,7 @@ class Checks:
 
     def run(self, *words):
         return subprocess.run([self.options.nibble, *map(str, words)], capture_output=True,
-                              text=True, timeout=300, check=False)
+                              text=True, timeout=600, check=False)
 
     def make(self, name, tool, options):
         folder = self.work / name.replace(" ", "-")

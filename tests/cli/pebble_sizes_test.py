@@ -49,13 +49,13 @@ def synthesized(options, work, size):
     path = work / f"{size}.json"
     path.write_text(json.dumps(config.model_config(size)))
     done = subprocess.run([options.nibble, "synth", path, work / size, "--layout", "bf16"],
-                          capture_output=True, text=True, timeout=300, check=False)
+                          capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         return done.stderr
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(options.model / name, work / size / name)
     done = subprocess.run([options.nibble, "verify", work / size], capture_output=True, text=True,
-                          timeout=300, check=False)
+                          timeout=600, check=False)
     return shapes_in(work / size) if done.returncode == 0 else done.stderr
 
 

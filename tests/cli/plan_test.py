@@ -52,7 +52,7 @@ class PlanRunner:
     def run(self, *words, code=0, cwd=None, **variables):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("NIBBLE_", "HF_"))}
         done = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
-                              timeout=300, cwd=cwd or self.work, stdin=subprocess.DEVNULL,
+                              timeout=600, cwd=cwd or self.work, stdin=subprocess.DEVNULL,
                               env=kept | {"HOME": str(self.work / "nobody")} | variables)
         assert done.returncode == code, (words, done)
         return done
@@ -120,7 +120,7 @@ class Checks(PlanRunner):
             words = ["--backend", "cpu", *FIXED, *flags]
             planned = self.run("plan", recipes[name], *words).stdout
             with RunningServer(self.nibble, recipes[name], words) as server:
-                with urllib.request.urlopen(server.url + "/stats", timeout=60) as answer:
+                with urllib.request.urlopen(server.url + "/stats", timeout=600) as answer:
                     held = {part["name"]: part["bytes"] for part in json.load(answer)["memory"]}
                 started = served_lines("".join(server.log))
             assert served_lines(planned) == started, (name, flags, planned, started)

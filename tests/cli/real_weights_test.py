@@ -94,7 +94,7 @@ def main():
         (pathlib.Path(work) / "held-out.txt").write_text("\n".join(texts))
         for command in commands():
             run = subprocess.run([programs[command[0]], *command[1:]], cwd=work, env=environment,
-                                 capture_output=True, text=True, timeout=300)
+                                 capture_output=True, text=True, timeout=600)
             good = run.returncode == 0
             passed += good
             failed += not good

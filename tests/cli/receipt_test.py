@@ -84,7 +84,7 @@ class Checks:
             if "doctor: backend cuda: " in first:
                 return
             done.send_signal(signal.SIGUSR1)
-            _, rest = done.communicate(timeout=300)
+            _, rest = done.communicate(timeout=600)
         assert done.returncode == 1, rest
         document = json.loads((self.work / "lost.json").read_text())
         jsonschema.validate(document, SCHEMA)

@@ -55,7 +55,7 @@ class RecipeQuality:
 
     def run(self, *words):
         done = subprocess.run([self.options.nibble, *map(str, words)], capture_output=True,
-                              text=True, timeout=300, check=False)
+                              text=True, timeout=600, check=False)
         assert done.returncode == 0, (words, done.stderr[-500:])
         return done.stdout
 

@@ -31,7 +31,7 @@ class ScoreTest:
 
     def run(self, *words):
         return subprocess.run([self.nibble, "score", *map(str, words)], capture_output=True,
-                              text=True, timeout=300, check=False)
+                              text=True, timeout=600, check=False)
 
     def ids_of(self, folder):
         path = self.scratch / "ids.json"

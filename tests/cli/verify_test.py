@@ -25,7 +25,7 @@ class Checks:
 
     def run(self, *words):
         return subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
-                              timeout=300, check=False)
+                              timeout=600, check=False)
 
     def quantized(self, recipe):
         folder = self.work / recipe

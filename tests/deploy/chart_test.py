@@ -51,7 +51,7 @@ class Checks:
 
     def run(self, *words, code=0):
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
-                              timeout=120)
+                              timeout=600)
         assert done.returncode == code, done
         return done.stdout
 
@@ -87,7 +87,7 @@ class Checks:
 
     def test_a_chart_without_a_model_is_refused(self):
         done = subprocess.run([self.helm, "template", "nibble", CHART], capture_output=True,
-                              text=True, timeout=120)
+                              text=True, timeout=600)
         assert done.returncode == 1 and "model.path: the folder of" in done.stderr, done
 
     def test_every_object_is_valid(self):

@@ -31,7 +31,7 @@ VARIABLES = {"$__rate_interval": "5m", "$model": ".*", "$instance": ".*"}
 
 
 def promtool(*words):
-    done = subprocess.run([PROMTOOL, *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROMTOOL, *words], capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -62,7 +62,7 @@ class Checks:
         request = urllib.request.Request(self.url + path, data=data,
                                          headers={"Content-Type": "application/json"})
         try:
-            return urllib.request.urlopen(request, timeout=60).read().decode()
+            return urllib.request.urlopen(request, timeout=600).read().decode()
         except urllib.error.HTTPError as error:
             return error.read().decode()
 

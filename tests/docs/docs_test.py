@@ -89,7 +89,7 @@ class Checks:
         page = Page(self.nibble, self.model, "quickstart")
         try:
             done = subprocess.run(["bash", page.root / "quickstart", self.nibble], text=True,
-                                  capture_output=True, timeout=240, env=page.environment)
+                                  capture_output=True, timeout=600, env=page.environment)
         finally:
             page.close()
         assert done.returncode == 0, done

@@ -94,7 +94,7 @@ class Checks(HubChecks):
                 person, terminal = pty.openpty()
                 os.write(person, answer)
                 done = subprocess.run([self.nibble, "rm", "org/name"], stdin=terminal,
-                                      capture_output=True, text=True, timeout=60,
+                                      capture_output=True, text=True, timeout=600,
                                       env=plain_environment(hub, home))
                 assert done.returncode == code and "remove it? [y/N]" in done.stderr, done
                 assert (entries(home / "hub") == before) == (code != 0)

@@ -30,7 +30,9 @@ def plain_environment(hub, home, **variables):
     return kept | {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HOME": str(home),
                    "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
                    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-                   "HF_HUB_DISABLE_PROGRESS_BARS": "1", "no_proxy": "127.0.0.1"} | variables
+                   "HF_HUB_DISABLE_PROGRESS_BARS": "1", "no_proxy": "127.0.0.1",
+                   # A machine that stands still for a while is no hub that does.
+                   "HF_HUB_ETAG_TIMEOUT": "600", "HF_HUB_DOWNLOAD_TIMEOUT": "600"} | variables
 
 
 def client(hub, home, code, *words, older=None, start=False, **variables):
@@ -43,7 +45,7 @@ def client(hub, home, code, *words, older=None, start=False, **variables):
     if start:
         return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def entries(folder):
@@ -121,7 +123,7 @@ class HubChecks:
 
     def run(self, hub, home, verb, *words, code=0, **variables):
         process = self.start(hub, home, *words, verb=verb, **variables)
-        out, told = process.communicate(timeout=120)
+        out, told = process.communicate(timeout=600)
         assert process.returncode == code, (verb, words, process.returncode, out, told)
         return subprocess.CompletedProcess(words, code, out, told)
 

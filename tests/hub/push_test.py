@@ -92,7 +92,7 @@ class Checks(HubChecks):
             person, terminal = pty.openpty()
             os.write(person, b"n\n")
             done = subprocess.run([self.nibble, "push", place, "org/new"], stdin=terminal,
-                                  capture_output=True, text=True, timeout=60,
+                                  capture_output=True, text=True, timeout=600,
                                   env=plain_environment(hub, self.home(), HF_TOKEN=TOKEN))
             assert done.returncode == 130 and "nothing was sent" in done.stderr, done
             assert not hub.repositories

@@ -14,7 +14,7 @@ import anthropic
 import httpx
 import openai
 
-from running_server import run_checks
+from running_server import run_checks, tried
 from serve_test import QUESTION, TOOL
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -35,7 +35,7 @@ class Checks:
 
     def __init__(self, server, nibble, model):
         self.server = server
-        self.http = httpx.Client(base_url=server.url, timeout=60)
+        self.http = httpx.Client(base_url=server.url, timeout=600)
         self.client = openai.OpenAI(base_url=server.url + "/v1", api_key="anything", max_retries=0)
         self.anthropic = anthropic.Anthropic(base_url=server.url, api_key="anything", max_retries=0)
         self.name = self.client.models.list().data[0].id
@@ -228,27 +228,31 @@ class Checks:
         assert answer.status_code == 200 and answer.json()["model"] == self.name, answer.text
         assert path == self.name or (path not in models and path not in answer.text), models
 
+    def load(self):
+        return self.http.get("/load").json()["server_load"]
+
+    @tried(3)
     def test_one_address_does_not_make_another_wait(self):
         """32 long requests of 127.0.0.1 run while 127.0.0.2 asks once, and 127.0.0.1 once more."""
-        first = {}
+        first, ended = set(), set()  # whose first event came, and which long one is whole
 
         def ask(name, client, done=None, **body):
-            begin = time.monotonic()
             with client.stream("POST", "/v1/completions", json={"stream": True, **body}) as answer:
-                for _ in answer.iter_lines():
-                    first.setdefault(name, time.monotonic() - begin)
-                    if done is None or done.is_set():
+                for line in answer.iter_lines():
+                    if line.startswith("data: "):  # a comment only keeps it open
+                        first.add(name)
+                    if done.is_set() if done else name in first:
                         return
+            ended.add(name)
 
         def short(name, client):
             ask(name, client, prompt=[400, 401, 402, len(name)], max_tokens=3)
 
         limits = httpx.Limits(max_connections=64)
         other_address = httpx.HTTPTransport(local_address="127.0.0.2")
-        with httpx.Client(base_url=self.server.url, timeout=300, limits=limits) as crowd, \
-                httpx.Client(base_url=self.server.url, timeout=300,
+        with httpx.Client(base_url=self.server.url, timeout=600, limits=limits) as crowd, \
+                httpx.Client(base_url=self.server.url, timeout=600,
                              transport=other_address) as other:
-            short("alone", crowd)
             done = threading.Event()
             threads = [
                 threading.Thread(target=ask, args=(f"long {i}", crowd, done), kwargs={
@@ -256,20 +260,18 @@ class Checks:
                     "max_tokens": 3000, "ignore_eos": True}) for i in range(32)]
             for thread in threads:
                 thread.start()
-            while self.http.get("/load").json()["server_load"] < 32 or len(first) < 9:
+            while self.load() < 32 or len(first) < 8:
                 time.sleep(0.05)
             same = threading.Thread(target=short, args=("the same address", crowd))
             same.start()
-            time.sleep(0.1)
+            while self.load() < 33 and "the same address" not in first:
+                time.sleep(0.05)
             short("another address", other)
-            overtaken = "the same address" in first
+            before = "the same address" in first, set(ended)
             done.set()
             for thread in (*threads, same):
                 thread.join()
-        waited, alone = first["another address"], first["alone"]
-        print(f"      first token: {waited:.2f} s beside 32 long requests, {alone:.2f} s alone")
-        # 2 s, on a machine that has the time.
-        assert waited < max(2.0, 40 * alone) and not overtaken, (waited, alone, overtaken)
+        assert before == (False, set()), before
 
 
 if __name__ == "__main__":

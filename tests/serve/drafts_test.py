@@ -43,7 +43,7 @@ def answers(server):
     """Choices of every request, and the drafts that its usage counts."""
     drafted = accepted = 0
     choices = []
-    with httpx.Client(base_url=server.url, timeout=120) as http:
+    with httpx.Client(base_url=server.url, timeout=600) as http:
         for body in (CHAT, *REQUESTS):
             chat = "messages" in body
             answer = http.post("/v1/chat/completions" if chat else "/v1/completions", json=body)
@@ -160,7 +160,7 @@ class Checks:
 
     def run(self, *words, code=0):
         done = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
-                              timeout=300, stdin=subprocess.DEVNULL)
+                              timeout=600, stdin=subprocess.DEVNULL)
         assert done.returncode == code, (words, done.stderr)
         return done
 
@@ -192,7 +192,7 @@ class Checks:
         with RunningServer(self.nibble, self.model, [*self.flags, *MTP]) as server:
             for _ in range(20):
                 with httpx.stream("POST", server.url + "/v1/completions", json=body,
-                                  timeout=120) as answer:
+                                  timeout=600) as answer:
                     chunks = [json.loads(line[6:]) for line in answer.iter_lines()
                               if line.startswith("data: {")]
                 text = "".join(c["text"] for chunk in chunks for c in chunk["choices"])

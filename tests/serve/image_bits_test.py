@@ -48,7 +48,7 @@ class Checks:
         body = {"messages": [{"role": "user", "content": content}], "max_tokens": 24,
                 "temperature": 1.0, "seed": 7, "logprobs": True, "top_logprobs": 3,
                 "enable_thinking": False, **more}
-        answer = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=120)
+        answer = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=600)
         assert answer.status_code == 200, answer.text
         answer = answer.json()
         choice = answer["choices"][0]
@@ -60,7 +60,7 @@ class Checks:
         """Tokens of the prompt that come before those of the image."""
         content = [{"type": "text", "text": LONG}, image_part(picture())]
         body = {"messages": [{"role": "user", "content": content}]}
-        ids = httpx.post(server.url + "/tokenize", json=body, timeout=60).json()["tokens"]
+        ids = httpx.post(server.url + "/tokenize", json=body, timeout=600).json()["tokens"]
         return ids.index(1996)  # Pebble's <|image_pad|>
 
     def test_one_pixel_apart(self):
@@ -84,7 +84,7 @@ class Checks:
             with self.serve(*flags) as server:
                 answers.append([self.ask(server, picture(changed), temperature=temperature)[0]
                                 for changed in (None, (3, 5)) for temperature in (0, 1.0)])
-                metrics = httpx.get(server.url + "/metrics").text
+                metrics = httpx.get(server.url + "/metrics", timeout=600).text
                 drafted = re.search(r"spec_decode_num_draft_tokens_total\S* (\d+)", metrics)
         assert drafted is not None and int(drafted.group(1)) > 0, metrics
         assert answers[0] == answers[1], answers

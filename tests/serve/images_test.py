@@ -63,7 +63,7 @@ class Checks:
 
     def __init__(self, server, plain, program):
         self.server, self.plain, self.program = server, plain, program
-        self.http = httpx.Client(base_url=server.url, timeout=120)
+        self.http = httpx.Client(base_url=server.url, timeout=600)
         self.client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0)
         self.anthropic = anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0)
         self.items = read_items()
@@ -143,7 +143,7 @@ class Checks:
         path = work / "ids.json"
         path.write_text(json.dumps({"ids": ids}))
         return subprocess.run([*self.program, "--ids", path, "--json", *words],
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=600)
 
     def test_score_reads_images_as_the_server_does(self):
         first, second = [url_and_question(item) for item in self.items[:2]]
@@ -251,7 +251,7 @@ class Checks:
         assert float(held.split()[-1]) == 0, held
 
     def test_a_server_without_images_refuses_them(self):
-        client = httpx.Client(base_url=self.plain.url, timeout=60)
+        client = httpx.Client(base_url=self.plain.url, timeout=600)
         card = client.get("/v1/models").json()["data"][0]
         assert card["input_modalities"] == ["text"], card
         body = {"messages": [{"role": "user", "content": [image_part(data_url(png(64, 64)))]}]}

@@ -25,7 +25,7 @@ class Checks:
     def is_json(self, body):
         """A body that is read is refused too, for it is no request, but in other words."""
         answer = httpx.post(self.url, content=body, headers={"content-type": "application/json"},
-                            timeout=60)
+                            timeout=600)
         assert 400 <= answer.status_code < 500, (body[:60], answer.status_code, answer.text)
         return "at byte" not in answer.json()["error"]["message"]
 

@@ -29,7 +29,7 @@ VLLM = {
 
 class Checks:
     def __init__(self, server, nibble, model):
-        self.http = httpx.Client(base_url=server.url, timeout=60)
+        self.http = httpx.Client(base_url=server.url, timeout=600)
         self.before = self.families()
         body = {"prompt": "one", "max_tokens": 5}
         for more in ({}, {"n": 2}, {"model": "instruct"}, {"stop": "e"}, {"stream": True}):

@@ -23,6 +23,16 @@ from running_server import RunningServer, run_checks
 QUESTION = [{"role": "user", "content": "What is 12 + 34?"}]
 
 
+def rest_of(lines):
+    """The lines that still come of a stream, which may be broken off."""
+    rest = []
+    try:
+        rest.extend(lines)
+    except httpx.RemoteProtocolError:
+        pass
+    return rest
+
+
 class Checks:
     def __init__(self, server, nibble, model):
         self.nibble = nibble
@@ -42,8 +52,8 @@ class Checks:
                     continue
                 raise AssertionError(f"the key {wrong} was accepted")
             assert client("sesame").models.list().data
-            assert httpx.get(server.url + "/health").status_code == 200
-            assert httpx.get(server.url + "/v1/models").status_code == 401
+            assert httpx.get(server.url + "/health", timeout=600).status_code == 200
+            assert httpx.get(server.url + "/v1/models", timeout=600).status_code == 401
             assert server.stop() == 0
 
     def test_admin_routes_answer_to_clients_only_with_their_flag(self):
@@ -51,16 +61,17 @@ class Checks:
         with tempfile.TemporaryDirectory() as folder:
             socket = str(Path(folder) / "admin")
             with RunningServer(self.nibble, self.model, ["--admin-socket", socket]) as server, \
-                    httpx.Client(transport=httpx.HTTPTransport(uds=socket)) as administrator:
+                    httpx.Client(transport=httpx.HTTPTransport(uds=socket),
+                                 timeout=600) as administrator:
                 for path in paths:
-                    refused = httpx.post(server.url + path)
+                    refused = httpx.post(server.url + path, timeout=600)
                     assert refused.status_code == 403, (path, refused.text)
                     assert "--enable-admin-routes" in refused.text, refused.text
                 assert administrator.post("http://x/cancel_all").json() == {"cancelled": 0}
         with RunningServer(self.nibble, self.model, ["--enable-admin-routes"]) as server:
-            assert httpx.post(server.url + "/cancel_all").json() == {"cancelled": 0}
+            assert httpx.post(server.url + "/cancel_all", timeout=600).json() == {"cancelled": 0}
             # The CPU backend cannot sleep, and says so; the routes are there.
-            assert {httpx.post(server.url + path).status_code for path in paths} <= {200, 409}
+            assert {httpx.post(server.url + path, timeout=600).status_code for path in paths} <= {200, 409}
 
     def test_drains_on_sigterm(self):
         with RunningServer(self.nibble, self.model, ["--log-requests"]) as server:
@@ -69,38 +80,39 @@ class Checks:
             started = threading.Event()
 
             def read():
-                with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
+                with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=600) as answer:
                     for line in answer.iter_lines():
                         lines.append(line)
                         started.set()
 
             reader = threading.Thread(target=read)
             reader.start()
-            assert started.wait(20)
+            assert started.wait(600)
             assert server.stop(signal.SIGTERM) == 0
             assert server.logged("stopping: answers still running: 1"), server.log
-            reader.join(20)
+            reader.join(600)
             assert lines[-2:] == ["data: [DONE]", ""] or lines[-1] == "data: [DONE]", lines[-3:]
 
     def test_second_signal_ends_at_once(self):
-        with RunningServer(self.nibble, self.model, ["--max-model-len", "16000"]) as server:
+        flags = ["--max-model-len", "16000", "--shutdown-timeout", "86400"]
+        with RunningServer(self.nibble, self.model, flags) as server:
             body = {"prompt": "a", "max_tokens": 15000, "stream": True, "ignore_eos": True}
-            with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
-                next(answer.iter_lines())
+            with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=600) as answer:
+                lines = answer.iter_lines()
+                next(lines)
                 server.process.send_signal(signal.SIGINT)
-                time.sleep(0.2)
-                begin = time.monotonic()
+                assert server.logged("stopping: answers still running: 1"), server.log
                 server.stop(signal.SIGINT)
-                assert time.monotonic() - begin < 5
+                assert not any('"finish_reason":"length"' in line for line in rest_of(lines))
 
     def test_a_pass_that_does_not_end_ends_it_with_code_3(self):
         flags = ["--step-deadline", "0.001"]  # shorter than any pass over a long prompt
         with RunningServer(self.nibble, self.model, flags) as server:
-            assert httpx.get(server.url + "/live").status_code == 200
+            assert httpx.get(server.url + "/live", timeout=600).status_code == 200
             body = {"prompt": "a b c " * 300, "max_tokens": 5}
-            answer = httpx.post(server.url + "/v1/completions", json=body, timeout=60)
+            answer = httpx.post(server.url + "/v1/completions", json=body, timeout=600)
             assert answer.status_code == 500 and "has not ended" in answer.text, answer.text
-            assert server.process.wait(timeout=60) == 3
+            assert server.process.wait(timeout=600) == 3
             assert server.logged("a pass of the cpu backend has not ended"), server.log
 
     def test_nor_does_any_other_verb_wait_for_a_pass_that_does_not_end(self):
@@ -118,20 +130,20 @@ class Checks:
                                  (["chat", self.model], f"{prompt}\nand again\n")):
                 command = [self.nibble, *words, "--step-deadline", "0.001"]
                 done = subprocess.run(command, input=typed, text=True, capture_output=True,
-                                      timeout=60)
+                                      timeout=600)
                 assert done.returncode == 3, (words[:3], done)
                 told = f"nibble {words[0]}: a pass of the cpu backend has not ended"
                 assert done.stderr.count(told) == 1, done.stderr
 
     def test_time_in_which_it_was_stopped_is_no_time_of_a_pass(self):
-        flags = ["--step-deadline", "1", "--max-model-len", "16000"]
+        flags = ["--step-deadline", "3", "--max-model-len", "16000"]
         with RunningServer(self.nibble, self.model, flags) as server:
             body = {"prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True}
-            with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
+            with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=600) as answer:
                 lines = answer.iter_lines()
                 next(lines)
                 server.process.send_signal(signal.SIGSTOP)
-                time.sleep(3)
+                time.sleep(6)
                 server.process.send_signal(signal.SIGCONT)
                 assert [line for line in lines if line][-1] == "data: [DONE]"
             assert server.stop() == 0
@@ -146,7 +158,7 @@ class Checks:
                 found = re.match(rb"ready: (http://\S+)/v1 ", process.stderr.readline())
                 url = found.group(1).decode() if found else None
             body = {"model": "model", "messages": QUESTION, "max_tokens": 1}
-            with httpx.Client(timeout=30) as http:
+            with httpx.Client(timeout=600) as http:
                 for _ in range(150):  # a line each, far more than the pipe holds
                     answer = http.post(url + "/v1/chat/completions", json=body)
                     assert answer.status_code == 200
@@ -200,7 +212,7 @@ class Checks:
                 done = subprocess.run(
                     [self.nibble, "serve", self.model, "--quantize", "mixed",
                      "--quantized-folder", folder, *flags],
-                    capture_output=True, text=True, timeout=60)
+                    capture_output=True, text=True, timeout=600)
                 assert done.returncode in (1, 2) and done.stderr.count("\n") == 1, done
                 assert words in done.stderr and not list(Path(folder).iterdir()), done
 
@@ -218,7 +230,7 @@ class Checks:
     def test_a_door_that_is_open_to_others_is_told(self):
         def warnings(*flags):
             done = subprocess.run([self.nibble, "serve", self.model, "--dry-run", *flags],
-                                  capture_output=True, text=True, timeout=60)
+                                  capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, done.stderr
             return [line for line in done.stderr.splitlines() if line.startswith("warning:")]
 
@@ -233,7 +245,7 @@ class Checks:
     def test_a_dry_run_prepares_for_images(self):
         def dry_run(model, *flags):
             return subprocess.run([self.nibble, "serve", model, "--dry-run", *flags],
-                                  capture_output=True, text=True, timeout=60)
+                                  capture_output=True, text=True, timeout=600)
 
         line = "images: at most 8 a request, each resized to at most"
         assert line in dry_run(self.model).stdout

@@ -60,7 +60,7 @@ class Checks:
         profiles.write_text(SHORT)
         self.server = RunningServer(nibble, model, ["--profiles", str(profiles)])
         self.server.__enter__()
-        self.http = httpx.Client(base_url=self.server.url, timeout=300)
+        self.http = httpx.Client(base_url=self.server.url, timeout=600)
         self.name = self.http.get("/v1/models").json()["data"][0]["id"]
         self.changes = 0
 

@@ -1,6 +1,7 @@
 """Starts `nibble serve` on a free loopback port and stops it; runs checks of it, or of the program
-alone."""
+alone. Whatever waits here waits for minutes: a machine may be busy, or stand still for a while."""
 import argparse
+import functools
 import os
 import pathlib
 import re
@@ -32,7 +33,7 @@ class RunningServer:
         self.wall_ms = None  # from starting the process
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        if not self.ready.wait(timeout=60) or self.url is None:
+        if not self.ready.wait(timeout=600) or self.url is None:
             self.process.kill()
             raise RuntimeError("the server did not become ready: " + "".join(self.log))
         return self
@@ -48,7 +49,7 @@ class RunningServer:
                 self.ready.set()
         self.ready.set()
 
-    def logged(self, text, seconds=10):
+    def logged(self, text, seconds=600):
         """Waits until `text` appears in the log."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -61,14 +62,49 @@ class RunningServer:
         """The exit code."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
-        code = self.process.wait(timeout=60)
-        self.reader.join(timeout=10)
+        code = self.process.wait(timeout=600)
+        self.reader.join(timeout=600)
         return code
 
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def tried(times):
+    """A check of times on this machine's clock: a machine that stands still spoils one try, a
+    program that is wrong all of them."""
+    def decorated(check):
+        @functools.wraps(check)
+        def run(*arguments):
+            for left in reversed(range(times)):
+                try:
+                    return check(*arguments)
+                except AssertionError as error:
+                    if left == 0:
+                        raise
+                    print(f"      {check.__name__} is tried again: {str(error)[:200]}")
+        return run
+    return decorated
+
+
+def stopped_at_work(start, at_work):
+    """A process of `start()` that stands still (SIGSTOP) since `at_work()` was true of it; one that
+    has ended by then is started again."""
+    for _ in range(50):
+        process = start()
+        end = time.monotonic() + 600
+        while process.poll() is None and not at_work() and time.monotonic() < end:
+            time.sleep(0.002)
+        if process.poll() is None and time.monotonic() < end:
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            if process.poll() is None and at_work():
+                return process
+        process.kill()
+        process.communicate()
+    raise AssertionError("none of 50 processes could be stopped at work")
 
 
 def options_of(description, **more):

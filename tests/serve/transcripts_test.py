@@ -206,7 +206,7 @@ def merged(text):
 
 class Transcript:
     def __init__(self, server):
-        self.http = httpx.Client(base_url=server.url, timeout=60)
+        self.http = httpx.Client(base_url=server.url, timeout=600)
         self.lines = []
 
     def send(self, path, body):

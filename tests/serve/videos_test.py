@@ -79,7 +79,7 @@ class Checks:
 
     def __init__(self, server, nibble, model):
         self.server, self.nibble, self.model = server, nibble, model
-        self.http = httpx.Client(base_url=server.url, timeout=120)
+        self.http = httpx.Client(base_url=server.url, timeout=600)
 
     def close(self):
         self.http.close()
@@ -224,7 +224,7 @@ class Checks:
         length = sum(count for _, count in case["runs"])
         command = [self.nibble, "run", self.model, "--video", FILES / "plain.mp4", "--temperature",
                    "0", "--max-tokens", "4", "--stats", "What is shown?"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done
         assert f"{length} prompt tokens" in done.stderr, (length, done.stderr)
         expected = self.chat({**golden_body(case), "max_tokens": 4, "temperature": 0})
@@ -235,7 +235,7 @@ class Checks:
 
     def test_a_server_without_videos_refuses_them(self):
         with self.started("--limit-mm-per-prompt", "video=0") as server:
-            with httpx.Client(base_url=server.url, timeout=60) as client:
+            with httpx.Client(base_url=server.url, timeout=600) as client:
                 card = client.get("/v1/models").json()["data"][0]
                 assert card["input_modalities"] == ["text", "image"], card
                 answer = client.post("/v1/chat/completions", json=user(
@@ -248,7 +248,7 @@ class Checks:
     def test_a_server_without_ffmpeg_says_what_to_install(self):
         with self.started(environment={"PATH": "/nowhere"}) as server:
             assert any("as lists of frames alone" in line for line in server.log), server.log
-            with httpx.Client(base_url=server.url, timeout=60) as client:
+            with httpx.Client(base_url=server.url, timeout=600) as client:
                 answer = client.post("/v1/chat/completions", json=user(
                     video_part((FILES / "plain.mp4").read_bytes())))
                 assert answer.status_code == 400, answer.text

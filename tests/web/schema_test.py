@@ -36,7 +36,7 @@ CANARY = {"messages": [{"role": "user", "content": "What is 12 plus 7?"}], "temp
 def canary(url, key):
     request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(CANARY).encode(), {
         "content-type": "application/json", "authorization": "Bearer " + key})
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=600) as response:
         return json.load(response)["choices"][0]["message"]
 
 

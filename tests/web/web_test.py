@@ -74,7 +74,7 @@ class Page:
     def one(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
-    def until(self, condition, what, seconds=20):
+    def until(self, condition, what, seconds=300):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:

@@ -168,9 +168,9 @@ class Workshop:
     @staticmethod
     def _run(words, folder):
         try:
-            done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300,
+            done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=1200,
                                   env={**os.environ, "CCACHE_DISABLE": "1"}, check=False)
         except subprocess.TimeoutExpired as late:
-            raise DoesNotBuild("the compiler takes more than 300 s") from late
+            raise DoesNotBuild("the compiler takes more than 1200 s") from late
         if done.returncode != 0:
             raise DoesNotBuild((done.stderr or done.stdout)[:2500])

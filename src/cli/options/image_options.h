@@ -27,7 +27,7 @@ inline constexpr auto kImageOptions = std::to_array<Option>({
     {"max-image-bytes", "N", "20M", "bytes of an image as it is sent, out of its base64"},
     {"max-image-pixels", "N", "33000000", "pixels of an image as it is sent"},
     {"max-image-aspect", "N", "200", "longer edge of an image over its shorter one"},
-    {"image-timeout", "SECONDS", "10", "longest time to decode an image"},
+    {"image-timeout", "SECONDS", "10", "longest processor time to decode an image"},
     {"max-image-memory", "N", "2G",
      "bytes of the decoded images and videos of all requests, which hold them until they end; more "
      "get status "

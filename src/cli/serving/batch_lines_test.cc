@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "testing/test_files.h"
 
 namespace nibble {
 namespace {
@@ -71,15 +71,11 @@ TEST(BatchLines, AnAnswerIsALineOfJson) {
 
 class BatchOutputTest : public ::testing::Test {
  protected:
-  void SetUp() override { std::filesystem::remove(path_); }
-  void TearDown() override { std::filesystem::remove(path_); }
   void write(const std::string& text) const { std::ofstream(path_) << text; }
   std::string read() const { return read_text_file(path_, 1 << 20).value(); }
 
-  const std::string path_ =
-      (std::filesystem::temp_directory_path() /
-       concat("nibble_batch_", ::testing::UnitTest::GetInstance()->random_seed(), ".jsonl"))
-          .string();
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "batch.jsonl";
 };
 
 TEST_F(BatchOutputTest, GoesOnAfterAnEarlierRun) {

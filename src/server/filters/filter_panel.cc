@@ -21,7 +21,7 @@ struct FilterPanel::Case {
   Done done;                    // empty once it was called
   std::vector<Counts*> counts;  // counts of each filter; empty: it has answered
   size_t waiting = 0;
-  Clock::time_point deadline;
+  uint64_t last_look = 0;  // then its time is over
 };
 
 FilterPanel::FilterPanel(FilterOptions options, Server server)
@@ -52,7 +52,8 @@ void FilterPanel::judge(const FilterSet& filters, FilterQuestion question, Done 
   asked->done = std::move(done);
   for (const auto& filter : filters) asked->counts.push_back(&counts_of(*filter));
   asked->waiting = filters.size();
-  asked->deadline = Clock::now() + options_.timeout;
+  // The next look may come at once.
+  asked->last_look = looks_ + 1 + static_cast<uint64_t>(options_.timeout / look_every());
   open_.push_back(asked);
   schedule_sweep();
   const auto shared = std::make_shared<const FilterQuestion>(std::move(question));
@@ -85,22 +86,25 @@ void FilterPanel::answer(const std::shared_ptr<Case>& asked, size_t filter, Filt
   done(verdict);
 }
 
+std::chrono::milliseconds FilterPanel::look_every() const {
+  return std::clamp(options_.timeout / 8, std::chrono::milliseconds(5),
+                    std::chrono::milliseconds(250));
+}
+
 void FilterPanel::schedule_sweep() {
   if (sweeping_) return;
   sweeping_ = true;
-  const auto often = std::clamp(options_.timeout / 8, std::chrono::milliseconds(5),
-                                std::chrono::milliseconds(250));
-  server_.post_after(often, [door = door_] {
+  server_.post_after(look_every(), [door = door_] {
     if (door->panel != nullptr) door->panel->sweep();
   });
 }
 
 void FilterPanel::sweep() {
   sweeping_ = false;
-  const auto now = Clock::now();
+  ++looks_;
   std::vector<std::shared_ptr<Case>> late;
   for (const auto& asked : open_) {
-    if (asked->deadline > now) break;
+    if (asked->last_look > looks_) break;
     late.push_back(asked);
   }
   for (const auto& asked : late)

@@ -1,8 +1,10 @@
 // FilterPanel: asks several filters as one: a text passes if all let it pass in time. Lives on the
-// server's thread; the filters answer from their own.
+// server's thread; the filters answer from their own. Time is counted in looks, not read from a
+// clock: a machine that stands still for a while stops the filters too.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -31,7 +33,6 @@ struct FilterOptions {
 class FilterPanel {
  public:
   using Done = std::function<void(FilterVerdict)>;
-  using Clock = std::chrono::steady_clock;
   /// The ways back to the server's thread: at once, and after a while.
   struct Server {
     std::function<void(std::function<void()>)> post;
@@ -57,6 +58,7 @@ class FilterPanel {
     FilterPanel* panel = nullptr;
   };
   void answer(const std::shared_ptr<Case>& asked, size_t filter, FilterVerdict verdict);
+  std::chrono::milliseconds look_every() const;
   void sweep();
   void schedule_sweep();
 
@@ -70,6 +72,7 @@ class FilterPanel {
   std::map<std::string, Counts, std::less<>> counts_;  // by filter's name; they stay
   std::deque<std::shared_ptr<Case>> open_;             // the oldest first
   bool sweeping_ = false;
+  uint64_t looks_ = 0;  // for questions whose time is over
   std::shared_ptr<Door> door_;
 };
 

@@ -50,11 +50,7 @@ class BodyMemory : public ::testing::Test {
   }
   /// Asks until the memory that others gave back has arrived.
   bool soon_taken(size_t bytes, const char* from = "127.0.0.1") const {
-    for (int i = 0; i < 1000; ++i) {
-      if (ask(bytes, from).starts_with("HTTP/1.1 200")) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
+    return testing::soon([&] { return ask(bytes, from).starts_with("HTTP/1.1 200"); });
   }
 
   std::unique_ptr<HttpServer> server_;

@@ -59,7 +59,7 @@ TEST_F(RequestRoutes, AStreamTellsHowFarThePromptIs) {
 TEST_F(RequestRoutes, AStreamIsCancelledByItsKeyAlone) {
   ServerOptions options;
   options.api_keys = {"mine", "theirs"};
-  start_script({}, options, std::chrono::milliseconds(5));
+  start_script({}, options, std::chrono::milliseconds(50));
   RawClient client(server_->port());
   client.send(post(kChat, R"({"stream":true,"messages":[{"role":"user","content":"hi"}]})",
                    "Authorization: Bearer mine\r\nx-request-id: r 1\r\n"));
@@ -80,7 +80,7 @@ TEST_F(RequestRoutes, AStreamIsCancelledByItsKeyAlone) {
 }
 
 TEST_F(RequestRoutes, AWholeAnswerIsWhatWasSaidSoFar) {
-  start_script({}, {}, std::chrono::milliseconds(5));
+  start_script({}, {}, std::chrono::milliseconds(50));
   RawClient client(server_->port());
   client.send(
       post(kCompletions, R"({"prompt":"p","max_tokens":900,"n":2})", "x-request-id: run-7\r\n"));
@@ -92,7 +92,7 @@ TEST_F(RequestRoutes, AWholeAnswerIsWhatWasSaidSoFar) {
 }
 
 TEST_F(RequestRoutes, ARequestOfAnotherApiIsCancelledByTheRouteOfResponses) {
-  start_script({}, {}, std::chrono::milliseconds(5));
+  start_script({}, {}, std::chrono::milliseconds(50));
   RawClient client(server_->port());
   client.send(post(kChat, R"({"stream":true,"messages":[{"role":"user","content":"hi"}]})",
                    "x-request-id: run-8\r\n"));
@@ -104,7 +104,7 @@ TEST_F(RequestRoutes, ARequestOfAnotherApiIsCancelledByTheRouteOfResponses) {
 }
 
 TEST_F(RequestRoutes, AResponseIsCancelled) {
-  start_script({}, {}, std::chrono::milliseconds(5));
+  start_script({}, {}, std::chrono::milliseconds(50));
   RawClient client(server_->port());
   client.send(post("/v1/responses", R"({"input":"hi","stream":true})"));
   const std::string id = after(client.read_until("output_item.added"), "id");

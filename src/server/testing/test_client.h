@@ -16,6 +16,7 @@
 
 #include "base/concat.h"
 #include "server/http/http_server.h"
+#include "testing/soon.h"
 
 namespace nibble::testing {
 
@@ -31,6 +32,8 @@ inline void run_on(HttpServer& server, const std::function<void()>& task) {
 
 class RawClient {
  public:
+  static constexpr int kPatienceMs = 1000 * static_cast<int>(kPatience.count());
+
   explicit RawClient(uint16_t port) : RawClient(port, "127.0.0.1") {}
   /// Connects from an address of the loopback network.
   RawClient(uint16_t port, const char* from) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -74,7 +77,7 @@ class RawClient {
     }
   }
   /// Reads until `text` has come, the peer closes, or nothing comes for `wait_ms`.
-  std::string read_until(std::string_view text, int wait_ms = 5000) {
+  std::string read_until(std::string_view text, int wait_ms = kPatienceMs) {
     while (text.empty() || seen_.find(text) == std::string::npos) {
       pollfd poll = {.fd = socket_, .events = POLLIN, .revents = 0};
       if (::poll(&poll, 1, wait_ms) <= 0) break;
@@ -87,7 +90,7 @@ class RawClient {
     return std::exchange(seen_, {});
   }
   /// `count` bytes, or fewer if the peer closes or nothing comes for `wait_ms`.
-  std::string read_bytes(size_t count, int wait_ms = 5000) {
+  std::string read_bytes(size_t count, int wait_ms = kPatienceMs) {
     std::string bytes = std::exchange(seen_, {});
     while (bytes.size() < count) {
       pollfd poll = {.fd = socket_, .events = POLLIN, .revents = 0};
@@ -100,7 +103,7 @@ class RawClient {
     return bytes;
   }
   /// Everything until the peer closes.
-  std::string read_all(int wait_ms = 5000) { return read_until("", wait_ms); }
+  std::string read_all() { return read_until(""); }
   bool closed() const { return closed_; }
 
  private:

@@ -62,12 +62,8 @@ class ServerTest : public ::testing::Test {
     std::lock_guard lock(mutex_);
     return log_;
   }
-  void wait_for_log(std::string_view text,
-                    std::chrono::seconds patience = std::chrono::seconds(30)) {
-    const auto end = std::chrono::steady_clock::now() + patience;
-    while (log().find(text) == std::string::npos && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_NE(log().find(text), std::string::npos) << log();
+  void wait_for_log(std::string_view text) {
+    EXPECT_TRUE(soon([&] { return log().find(text) != std::string::npos; })) << log();
   }
 
   /// Status and body of one request on its own connection.
@@ -106,8 +102,7 @@ class ServerTest : public ::testing::Test {
       return static_cast<int>(
           metric("nibble_request_success_total", concat("finished_reason=\"", how, "\"")));
     };
-    for (int i = 0; i < 6000 && ended("abort") + ended("length") < ends; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(soon([&] { return ended("abort") + ended("length") >= ends; }));
     EXPECT_EQ(ended("abort") + ended("length"), ends);
     return ended("abort");
   }

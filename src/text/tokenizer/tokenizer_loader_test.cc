@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "testing/test_files.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nibble {
@@ -302,10 +303,8 @@ TEST(TokenizerLoader, TokensOutsideTheAlphabetDecodeAsTheirText) {
 }
 
 TEST(TokenizerLoader, AMissingTokenizerIsNamed) {
-  const auto folder = std::filesystem::temp_directory_path() / "nibble_tokenizer_loader_test";
-  std::filesystem::create_directories(folder);
-  std::filesystem::remove(folder / "tokenizer.json");
-  const auto missing = Tokenizer::load(folder);
+  const TemporaryFolder folder;
+  const auto missing = Tokenizer::load(folder.path());
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
   EXPECT_EQ(missing.error().message,
@@ -314,10 +313,9 @@ TEST(TokenizerLoader, AMissingTokenizerIsNamed) {
                    "made of"));
   std::ofstream(folder / "tokenizer.json") << golden_text();
   std::ofstream(folder / "tokenizer_config.json") << R"({"eos_token":{"content":"<|im_end|>"}})";
-  const auto found = Tokenizer::load(folder);
+  const auto found = Tokenizer::load(folder.path());
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found.value().eos_token_id(), found.value().token_to_id("<|im_end|>"));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
