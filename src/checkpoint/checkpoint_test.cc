@@ -172,5 +172,19 @@ TEST(Checkpoint, AFileThatShrinksLaterIsAnError) {
   EXPECT_NE(read.error().message.find("truncated"), std::string::npos) << read.error().message;
 }
 
+TEST(Checkpoint, MapsTheTensorsThatItsFilesHold) {
+  const TemporaryFolder folder;
+  write_test_file(folder / "config.json", "{}");
+  write_test_file(folder / "x.safetensors", safetensors_bytes(kOne, 3));
+  write_test_file(folder / "y.safetensors", safetensors_bytes(kTwo, 1));
+  Checkpoint checkpoint = Checkpoint::open(folder.path()).value();
+  EXPECT_FALSE(checkpoint.mapped(*checkpoint.find("one")).present());  // nobody asked for it
+  std::filesystem::resize_file(folder / "x.safetensors", 20);
+  checkpoint.map_files().value();
+  EXPECT_FALSE(checkpoint.mapped(*checkpoint.find("one")).present());
+  EXPECT_EQ(checkpoint.mapped(*checkpoint.find("two")).bytes.size(), 1U);
+  EXPECT_TRUE(checkpoint.mapped(*checkpoint.find("none")).bytes.empty());
+}
+
 }  // namespace
 }  // namespace nibble

@@ -62,6 +62,14 @@ TEST(Grammar, JsonSchema) {
   EXPECT_TRUE(passes(schema(kPerson), longer));
 }
 
+TEST(Grammar, NoMoreThanTwentyFourSpacesInARow) {
+  const auto spaced = [](size_t count) {
+    return concat("{", std::string(count, ' '), R"("name":"","age":1})");
+  };
+  EXPECT_TRUE(passes(schema(kPerson), spaced(24)));
+  EXPECT_FALSE(passes(schema(kPerson), spaced(25)));
+}
+
 TEST(Grammar, OtherKinds) {
   const GrammarSource object{.kind = GrammarSource::Kind::json_object};
   EXPECT_TRUE(passes(object, R"({"a": [1, {"b": null}], "c": "d"})"));

@@ -4,6 +4,7 @@
 
 #include "grammar/schema_addresses.h"
 #include "grammar/schema_grammar.h"
+#include "grammar/schema_negation.h"
 #include "testing/golden_text.h"
 
 namespace nibble {
@@ -162,6 +163,26 @@ TEST(SchemaTexts, AnAddressIsFollowedWhereverItIs) {
                           .value();
   EXPECT_NE(with_pointers(schema).value().dump().find(R"({"$ref":"#/$defs/q"})"),
             std::string::npos);
+}
+
+TEST(SchemaTexts, AContraryNamesEachNumberOnce) {
+  const auto contrary = [](const std::string& text) {
+    const Json schema = parse_json(text, "schema").value();
+    return negated(schema, schema);
+  };
+  EXPECT_EQ(contrary(R"({"enum":[2,1,2.0]})"), contrary(R"({"enum":[1,2]})"));
+  EXPECT_TRUE(contrary(R"({"enum":[1,2]})").has_value());
+}
+
+TEST(SchemaTexts, AContraryHasAtMostSixteenParts) {
+  const auto has_contrary = [](int parts) {
+    Json::Array all;
+    for (int i = 0; i < parts; ++i) all.push_back(json_object({{"minimum", Json(i)}}));
+    const Json schema = json_object({{"allOf", Json(std::move(all))}});
+    return negated(schema, schema).has_value();
+  };
+  EXPECT_TRUE(has_contrary(16));
+  EXPECT_FALSE(has_contrary(17));
 }
 
 TEST(SchemaTexts, OfCalls) {

@@ -1,5 +1,5 @@
-// The names of arithmetic and caches, which reports and metrics show. The walk over the layers is
-// tested with every backend.
+// The names of arithmetic and caches, which reports and metrics show, and what a batch must be. The
+// walk over the layers is tested with every backend.
 #include "model/forward.h"
 
 #include <gtest/gtest.h>
@@ -20,6 +20,26 @@ TEST(BackendNames, AreTheWordsOfTheOptions) {
   EXPECT_EQ(kv_cache_name(KvCache::fp8), "fp8");
   EXPECT_EQ(state_cache_name(StateCache::bf16), "bf16");
   EXPECT_EQ(state_cache_name(StateCache::f32), "f32");
+}
+
+TEST(ValidateBatchDeathTest, MediaRowsAscendFromTheFirst) {
+  const PoolSizes sizes{.pages = 1, .state_slots = 1, .rows_max = 2, .media_rows = 1};
+  ModelConfig config;
+  config.vocab_rows = 8;
+  Batch batch;
+  batch.tokens = {5, 6};
+  batch.positions = {0, 1, 0, 1, 0, 1};
+  batch.pages = {0};
+  batch.sequences = {{.row_count = 2, .page_count = 1}};
+  const auto validate_with = [&](const std::vector<int32_t>& rows) {
+    batch.embeddings.clear();
+    for (const int32_t row : rows) batch.embeddings.push_back({.row = row, .place = 0});
+    validate_batch(batch, config, sizes);
+  };
+  validate_with({0, 1});
+  EXPECT_DEATH(validate_with({-1}), "embedding of row -1");
+  EXPECT_DEATH(validate_with({1, 1}), "embedding of row 1");
+  EXPECT_DEATH(validate_with({2}), "embedding of row 2");
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ TEST(Metrics, TimesTokensFromSubmission) {
                         .completion_tokens = 3,
                         .cached_tokens = 4},
                after(250));
+  EXPECT_EQ(metrics.progress(7, after(260)).generated, 0);  // nothing is kept of what has ended
   metrics.take(NewTokens{.id = 9, .tokens = {1}, .logprobs = {}}, after(300));  // not ours
   metrics.refuse(400);
   EngineStats engine;

@@ -125,6 +125,16 @@ TEST_F(OtherApis, ErrorsAreInTheShapeOfTheirApi) {
   EXPECT_EQ(stored, 400);
   EXPECT_EQ(at(at(json(response), "error"), "param").as_string(), "previous_response_id");
   EXPECT_EQ(ask(post("/v1/embeddings", "{}")).first, 501);
+  const std::pair<int, const char*> kTypes[] = {{400, "invalid_request_error"},
+                                                {401, "authentication_error"},
+                                                {403, "permission_error"},
+                                                {404, "not_found_error"},
+                                                {413, "request_too_large"},
+                                                {429, "rate_limit_error"},
+                                                {500, "api_error"},
+                                                {503, "overloaded_error"}};
+  for (const auto& [number, type] : kTypes)
+    EXPECT_EQ(at(at(anthropic_error({.status = number}), "error"), "type").as_string(), type);
 }
 
 /// The grammar's library quotes one byte of a character; the answer is UTF-8 all the same.

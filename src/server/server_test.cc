@@ -234,6 +234,7 @@ TEST_F(ServerTest, RefusesWhatItDoesNotRoute) {
   EXPECT_EQ(ask(get("/v1/v1/x")).second.find("it is"), std::string::npos);
   EXPECT_EQ(ask(get("/v1/models/")).first, 404);
   EXPECT_EQ(ask(get(kChat)).first, 405);
+  EXPECT_EQ(header("Allow"), "POST");
   EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").first, 405);
   EXPECT_EQ(
       ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}").first,

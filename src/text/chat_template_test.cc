@@ -273,6 +273,9 @@ TEST_F(Folder, RenderPromptIsTheVerb) {
   EXPECT_EQ(render_prompt(request).value().flat(), "Eyo[2]3False");
   request.source = folder_ / "chat_template.jinja";
   EXPECT_EQ(render_prompt(request).value().flat(), "yo[2]3False");
+  request.now = std::chrono::local_seconds(std::chrono::seconds(86400));
+  write("chat_template.jinja", "{{ strftime_now('%Y-%m-%d') }}");
+  EXPECT_EQ(render_prompt(request).value().flat(), "1970-01-02");
   request.kwargs = "[1]";
   EXPECT_EQ(render_prompt(request).error().message,
             "--kwargs: expected a JSON object, found array");

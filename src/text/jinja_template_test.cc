@@ -162,6 +162,8 @@ TEST(JinjaTemplate, NestingIsLimited) {
             std::string::npos);
   EXPECT_EQ(text_of(concat("{{ ", times("(", 150), "1", times(")", 150), " }}")), "1");
   EXPECT_EQ(text_of(concat(times("{% if 1 %}", 150), "x", times("{% endif %}", 150))), "x");
+  // Expressions that follow one another are not nested.
+  EXPECT_EQ(text_of(times("{{ not 0 }}", 201)), times("True", 201));
   // Refused when compiled: even what is never evaluated is walked when it is freed.
   EXPECT_FALSE(ChatTemplate::compile(concat("{{ 1", times(" + 1", 201), " }}"), "t").ok());
   const std::string values =

@@ -49,6 +49,7 @@ TEST_P(CpuReserved, IsWhatTheFormulasSay) {
         EXPECT_EQ(held.workspace, cpu::pass_memory_bytes(golden_.config, sizes, activations));
         EXPECT_EQ(held.mapped, held.total());
         EXPECT_GT(held.weights, 0);
+        EXPECT_EQ(held.tables > 0, golden_.config.kv_layers() > 0);
       }
 }
 
@@ -94,6 +95,14 @@ TEST_P(CpuReserved, MoreLogitsThanPlannedAreTheSame) {
   for (const int32_t first : {rows - 1, 0, rows / 2, rows - 2})
     EXPECT_EQ(logits_of(*narrow, first), logits_of(*wide, first)) << first;
   EXPECT_EQ(narrow->reserved_bytes()->workspace, before.workspace);
+}
+
+TEST_P(CpuReserved, ShapesWithoutRoomOnTheStackAreRefused) {
+  ModelConfig config = golden_.config;
+  config.layers = {LayerKind::delta_net};
+  config.delta_net.conv_kernel = 17;
+  EXPECT_EQ(make_cpu_backend(golden_.weights, config, {}).error().message,
+            "convolution taps: expected at most 16, found 17");
 }
 
 std::vector<std::string> names() {

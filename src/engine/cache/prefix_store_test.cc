@@ -237,6 +237,17 @@ TEST(PrefixStore, OldestGoWhenTheFolderIsFull) {
   EXPECT_EQ(open(folder, options).entries().size(), 1U);
 }
 
+TEST(PrefixStore, AHalfFileOfTheSameNameIsReplaced) {
+  const TemporaryFolder folder;
+  PrefixStore store = open(folder);
+  store.save(sample(1)).value();
+  const fs::path file = fs::directory_iterator(folder / "pins")->path();
+  write_test_file(fs::path(file).replace_extension(".prefix-part"), "half, of another process");
+  store.save(sample(1)).value();
+  expect_equal(store.load(store.entries().at(0)).value(), sample(1));
+  EXPECT_EQ(files_in(folder), 1U);
+}
+
 TEST(PrefixStore, AVanishedFolderIsAnErrorNotACrash) {
   const TemporaryFolder folder;
   PrefixStore store = open(folder);

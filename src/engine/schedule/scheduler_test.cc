@@ -306,6 +306,20 @@ TEST(Scheduler, PredictsTheFirstToken) {
       400.0 * pass_ms / 8.0, 1e-6);
 }
 
+TEST(Scheduler, PromptsGetATenthOfAPassThatHasNoTimeLeft) {
+  const CostModel cost({.pass = 40.0, .decode_row = 1.0, .prefill = 10.0, .prefill_token = 1.0});
+  const Scheduler scheduler({.rows_max = 256, .sequences_max = 4, .step_ms = 25.0}, cost);
+  const std::vector<SequenceView> busy = {decoding(10)};
+  EXPECT_NEAR(scheduler.first_token_ms(busy, 64, 0.0),
+              cost.ms({.decode_rows = 1}) + 10.0 + 10.0 * cost.piece_ms(0, 64), 1e-6);
+}
+
+TEST(Scheduler, TheOnlyRunningSequenceKeepsThePageThatItWillGrowInto) {
+  const std::vector<SequenceView> views = {decoding(10), waiting(64, 64)};
+  EXPECT_TRUE(next(views, {.pages = 1, .state_slots = 1}).admitted.empty());
+  EXPECT_EQ(who(next(views, {.pages = 2, .state_slots = 1}).admitted), Indices{1});
+}
+
 TEST(KvPool, GivesEachPageOnce) {
   KvPool pool(10);
   const auto a = pool.allocate(6);

@@ -24,6 +24,10 @@ constexpr const char* kAlone[] = {"lm_head", "model.language_model.layers.1.self
                                   "model.language_model.layers.0.linear_attn.out_proj",
                                   "model.language_model.layers.1.mlp.experts.2.down_proj"};
 
+TEST(FormatLossBytes, OfNothingThatIsRoundedAreNone) {
+  EXPECT_EQ(format_loss_bytes(QuantPlan()), 0);
+}
+
 class Losses : public testing::Test {
  protected:
   Losses()

@@ -127,7 +127,6 @@ void read_truncation(FieldReader& fields, const ServedModel& model, GenerationRe
 
 void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   const Json off(false);
-  const Json zero(0);
   for (const char* name :
        {"logprob_token_ids", "kv_transfer_params", "logits_processors", "custom_logit_processor"})
     fields.unsupported(name);

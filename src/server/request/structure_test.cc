@@ -107,6 +107,14 @@ TEST_F(StructureTest, Refusals) {
             "tool_choice");
   EXPECT_EQ(param(concat(R"(,"tool_choice":"required","guided_regex":"a",)", kTools)),
             "guided_regex");
+  const std::string part =
+      R"({"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"{"}],)"
+      R"("continue_final_message":true,"add_generation_prompt":false,"guided_regex":"a"})";
+  const std::string why = ask(post(kChat, part)).second;
+  EXPECT_NE(why.find("guided_regex beside a last message that is continued: expected one of the "
+                     "two; end the messages with"),
+            std::string::npos)
+      << why;
   const Json error = refused(R"(,"guided_json":{"properties":{"a":{"$dynamicRef":"#a"}}})");
   EXPECT_EQ(at(error, "code").as_string(), "unsupported_schema");
   EXPECT_NE(at(error, "message").as_string().find("#/properties/a/$dynamicRef"), std::string::npos);

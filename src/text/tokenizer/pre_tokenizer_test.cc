@@ -141,6 +141,11 @@ TEST(PreTokenizer, RefusesWhatTheEnginesReadDifferently) {
   EXPECT_FALSE(SplitRegex::compile(std::string(20000, 'a')).ok());
 }
 
+TEST(PreTokenizer, LongWordsOfForeignPatternsStayWhole) {
+  const std::string word(20'000, 'a');  // a way back for each character
+  EXPECT_EQ(split_by_pcre2("(?:a|b)+c?", concat("!", word)), (Words{"!", word}));
+}
+
 TEST(PreTokenizer, GivesUpOnExplodingPatterns) {
   const auto regex = SplitRegex::compile("(a+)+[bc]").value();
   const auto outcome = regex->split(std::string(2000, 'a'), [](auto) { return Result<void>(); });

@@ -264,6 +264,19 @@ TEST(TokenizerLoader, NormalizedTokensMatchAfterNfcAndOnlyTemplateText) {
   EXPECT_EQ(pieces("", "e", "\xCC\x81<cafe\xCC\x81>"), joined);
 }
 
+TEST(TokenizerLoader, WithoutANormalizerTextStaysAsItIs) {
+  Json root = golden();
+  const std::string apart = "e\xCC\x81";
+  const auto back = [&] {
+    const Tokenizer tokenizer = load(root).value();
+    return tokenizer.decode(tokenizer.encode(apart, SpecialTokens::plain_text).value(),
+                            SkipSpecial::no);
+  };
+  EXPECT_EQ(back(), "\xC3\xA9");
+  root.set("normalizer", Json());
+  EXPECT_EQ(back(), apart);
+}
+
 TEST(TokenizerLoader, StripFlagsSwallowSpaces) {
   Json root = golden();
   const auto id = static_cast<int32_t>(load(root).value().vocab_size());
