@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/pass_memory.h"
+#include "backend/cpu/weight_bytes.h"
 #include "backend/cpu/workspace.h"
 #include "model/forward.h"
 #include "model/sample_passes.h"
@@ -103,6 +104,20 @@ TEST_P(CpuReserved, ShapesWithoutRoomOnTheStackAreRefused) {
   config.delta_net.conv_kernel = 17;
   EXPECT_EQ(make_cpu_backend(golden_.weights, config, {}).error().message,
             "convolution taps: expected at most 16, found 17");
+}
+
+TEST(EmbeddingBytes, AreThoseOfTheFormat) {
+  LinearSource source{.rows = 256, .cols = 128};
+  const auto bytes = [&](WeightFormat format, DType stored = DType::u8) {
+    source.scheme.weights = format;
+    return cpu::embedding_bytes(source, stored);
+  };
+  constexpr int64_t kCount = 256 * 128;
+  EXPECT_EQ(bytes(WeightFormat::plain, DType::bf16), 2 * kCount);
+  EXPECT_EQ(bytes(WeightFormat::nvfp4), kCount / 2 + kCount / 16);
+  EXPECT_EQ(bytes(WeightFormat::fp8_tensor), kCount + 4);
+  EXPECT_EQ(bytes(WeightFormat::fp8_channel), kCount + 4 * 256);
+  EXPECT_EQ(bytes(WeightFormat::fp8_block), kCount + 4 * 2);
 }
 
 std::vector<std::string> names() {
