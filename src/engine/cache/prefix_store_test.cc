@@ -289,6 +289,26 @@ TEST(PrefixStore, CarriesACachedPrefixToTheNextProcess) {
   world.check({.pages = pages, .slots = {slot}});
 }
 
+TEST(PrefixStore, APrefixThatIsKnownAlreadyIsPinnedWhenRestored) {
+  PrefixWorld world(
+      {.pages = 8, .state_slots = 4, .rows_max = 64, .host_pages = 1, .host_slots = 1});
+  const Prompt restored = prompt_of({1}), other = prompt_of({2});
+  PrefixCache::Cursor cursor = world.cache->root(restored.salt);
+  world.pools.pages.release(world.publish(cursor, restored, 1));
+  world.snapshot(cursor, restored, SnapshotPlace::interval);
+  const PrefixBytes prefix = world.cache->read(cursor, 0).value();
+  ASSERT_EQ(world.cache->restore(prefix, 0), PrefixCache::Restore::done);
+  world.now_ms = 1000;
+  world.add(other, 1);
+  const auto known = [&](const Prompt& p) { return world.cache->match(p.key(), 1000).tokens > 0; };
+  std::vector<int32_t> slots;
+  while (known(restored) && known(other) && world.cache->available_slots() > 0)
+    slots.push_back(world.cache->allocate_slot(2000).value());
+  EXPECT_TRUE(known(restored));
+  EXPECT_FALSE(known(other));
+  world.check({.slots = slots});
+}
+
 TEST(PrefixWriter, SavesOneAfterAnotherAndWhatIsQueuedAtTheEnd) {
   const TemporaryFolder folder;
   PrefixStore store = open(folder);

@@ -131,6 +131,20 @@ TEST_F(Allocate, ExpertsHaveOneFormatAndTheHeadAScalePerRow) {
     }
 }
 
+TEST_F(Allocate, ALinearWhoseColumnsAreNotInSixteensHasNoFourBits) {
+  candidates("mixed", Dialect::compressed_tensors);
+  for (FusedGroup& group : plan_.rounded)
+    for (PlannedLinear& linear : group.linears)
+      if (linear.kind == "lm_head") linear.source.cols += 8;
+  const AllocationCandidates found = AllocationCandidates::find(plan_, recipe_).value();
+  const Allocation made = found.choose(losses(), bytes(found.bytes_least())).value();
+  for (const AllocationGroup& group : made.groups) {
+    const AllocatedFormat least = group.choices.at(0).format;
+    EXPECT_EQ(least, group.name == "lm_head" ? AllocatedFormat::fp8 : AllocatedFormat::nvfp4)
+        << group.name;
+  }
+}
+
 TEST_F(Allocate, WhatIsNoCandidateKeepsWhatTheRecipeSays) {
   recipe_ =
       parse_recipe(
