@@ -28,8 +28,8 @@ ExpertRows sort_by_expert(std::span<const int32_t> chosen, std::span<const float
     std::sort(row, row + top_k);
   for (int32_t e = 0; e < experts; ++e) {
     const int32_t end = out.begin[static_cast<size_t>(e) + 1];
-    for (int32_t a = out.begin[static_cast<size_t>(e)]; a < end; a += kProductTileRows)
-      out.tiles.push_back({.index = e, .begin = a, .count = std::min(kProductTileRows, end - a)});
+    for (int32_t a = out.begin[static_cast<size_t>(e)]; a < end; a += kTileTokens)
+      out.tiles.push_back({.expert = e, .begin = a, .count = std::min(kTileTokens, end - a)});
   }
   return out;
 }

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/cuda/ops/gradient/product_tile.h"
+#include "backend/cuda/ops/linear/prefill_gemm.h"
 
 namespace nibble::cuda {
 
@@ -16,7 +16,7 @@ struct ExpertRows {
   std::vector<int32_t> expert;     // [assignments]
   std::vector<float> weight;       // [assignments]
   std::vector<int32_t> slots;      // [rows, top_k] a row's assignments, ascending
-  std::vector<ProductTile> tiles;  // of all experts
+  std::vector<ExpertTile> tiles;  // of all experts
 
   int32_t count() const { return static_cast<int32_t>(row.size()); }
 };

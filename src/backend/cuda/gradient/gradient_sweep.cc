@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kPassRowChoices[] = {16384, 4096, 1024, 256};  // with room for four in a group
 constexpr int64_t kPassSamples = 128;
-constexpr int64_t kLogitBytes = int64_t{512} << 20;  // of the rows whose logits are in memory
+constexpr int64_t kLogitBytes = int64_t{2} << 30;  // of the rows whose logits are in memory
 constexpr std::string_view kWhat = "the backward sweep";
 
 class CudaGradientSweep final : public GradientDevice {
@@ -47,9 +47,26 @@ class CudaGradientSweep final : public GradientDevice {
     return int64_t{config_.hidden} * (config_.layer_count() + 1 + needs_.draws) *
            int64_t{sizeof(float)};
   }
+  /// Bytes of a row of logits and of its gradient in two parts.
+  int64_t logit_bytes() const { return logit_row() + gradient_row(); }
+  int64_t logit_row() const { return weights_.head().rows * int64_t{sizeof(float)}; }
+  int64_t gradient_row() const {
+    return 2 * int64_t{step_columns(weights_.head().rows)} * int64_t{sizeof(uint16_t)};
+  }
+  /// Rows whose logits are in memory: of whole tiles of the products.
+  int64_t logit_rows() const {
+    const int64_t most = std::max<int64_t>(kLogitBytes / logit_row() / kTileTokens, 1);
+    return std::min(most * kTileTokens, std::max(limits_.rows, needs_.longest));
+  }
   int64_t head_bytes() const {
     return weights_.head().rows * padded_columns(weights_.head().cols) * 2 +
-           std::min(kLogitBytes, needs_.rows * weights_.head().rows * int64_t{sizeof(float)});
+           logit_rows() * logit_bytes();
+  }
+  int64_t transposed_needed() const {
+    int64_t bytes = transposed_bytes_of(weights_.head());
+    for (const LayerSources& layer : weights_.layers())
+      bytes = std::max(bytes, transposed_bytes_of(layer));
+    return bytes;
   }
   Result<void> upload_rope();
   Result<void> open_head();
@@ -70,7 +87,8 @@ class CudaGradientSweep final : public GradientDevice {
   LayerLoader loader_;
   int64_t group_rows_ = 0;
   PassLimits limits_;
-  DeviceBuffer arena_, streams_, rope_memory_, sample_of_row_, samples_, logits_;
+  DeviceBuffer arena_, streams_, rope_memory_, sample_of_row_, samples_, logits_, transposed_memory_;
+  TransposedWeights transposed_;
   GradientBuffers buffers_ = {};
   std::unique_ptr<GradientLayer> layer_;
   WeightStore head_store_;
@@ -96,16 +114,18 @@ Result<void> CudaGradientSweep::upload_rope() {
   const GradientRope rope{.cos = rope_memory_.as<float>(),
                           .sin = rope_memory_.as<float>() + places * pairs,
                           .pairs = static_cast<int32_t>(pairs)};
-  layer_ = std::make_unique<GradientLayer>(config_, buffers_, rope, launcher_.stream);
+  layer_ = std::make_unique<GradientLayer>(config_, buffers_, transposed_, launcher_);
+  layer_->turn_by(rope);
   return {};
 }
 
 Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes) {
-  const int64_t weights = std::max(2 * layer_bytes, head_bytes());
-  int64_t arena = 0, left = 0;
+  const int64_t transposed = transposed_needed();
+  int64_t weights = 0, arena = 0, left = 0;
   for (const int64_t choice : kPassRowChoices) {
     limits_ = {.rows = std::max(std::min(choice, needs_.rows), needs_.longest),
                .sequences = kPassSamples};
+    weights = std::max(2 * layer_bytes, head_bytes()) + transposed;
     arena = GradientBuffers::cut(config_, limits_, nullptr, buffers_);
     left = free_bytes - weights - arena;
     group_rows_ = std::min(left / row_bytes(), needs_.rows);
@@ -122,6 +142,9 @@ Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes)
          .advice = "use shorter samples (--calib-length), or --backend cpu"});
   arena_ = TRY(DeviceBuffer::allocate(*launcher_.device, arena, kWhat));
   GradientBuffers::cut(config_, limits_, arena_.as<std::byte>(), buffers_);
+  transposed_memory_ = TRY(DeviceBuffer::allocate(*launcher_.device, transposed, kWhat));
+  transposed_.use(transposed_memory_.as<std::byte>(), transposed, launcher_.stream);
+  gradient_product_prepare(launcher_);
   streams_ = TRY(DeviceBuffer::allocate(*launcher_.device, group_rows_ * row_bytes(), kWhat));
   sample_of_row_ = TRY(DeviceBuffer::allocate(*launcher_.device,
                                               limits_.rows * int64_t{sizeof(SampleOfRow)}, kWhat));
@@ -155,9 +178,8 @@ Result<void> CudaGradientSweep::open_head() {
       Weights::made_up(weights_.tensors(),
                        {.head = weights_.head(), .final_norm = weights_.final_norm()}),
       config, reading));
-  const int64_t row = weights_.head().rows * int64_t{sizeof(float)};
-  const int64_t rows = std::clamp<int64_t>(kLogitBytes / row, 1, limits_.rows);
-  logits_ = TRY(DeviceBuffer::allocate(*launcher_.device, rows * row, kWhat));
+  transposed_.forget();
+  logits_ = TRY(DeviceBuffer::allocate(*launcher_.device, logit_rows() * logit_bytes(), kWhat));
   return {};
 }
 
@@ -222,23 +244,30 @@ void CudaGradientSweep::head_rows(const float* h, float* dh, std::span<const int
                           .eps = config_.rms_eps,
                           .rows = rows,
                           .width = config_.hidden};
-  GradientProduct product{.x = buffers_.x,
-                          .weight = head_store_.head,
-                          .cols = config_.hidden,
-                          .out = logits_.as<float>(),
-                          .rows = rows};
+  const DeviceLinear& head = head_store_.head;
+  const DeviceLinear back =
+      transposed_.of({.weight = head, .cols = static_cast<int32_t>(source.cols)});
+  const LabelRows labels{.logits = logits_.as<float>(),
+                         .random = buffers_.random + ids.front(),
+                         .rows = rows,
+                         .vocabulary = static_cast<int32_t>(source.rows),
+                         .padded = back.cols};
+  auto* split = reinterpret_cast<uint16_t*>(logits_.as<std::byte>() + logit_rows() * logit_row());
   CUDA_CHECK(norm_forward(norm, {h, hidden, 0}, {buffers_.x, hidden, 0}, launcher_.stream));
-  CUDA_CHECK(gradient_forward(product, launcher_.stream));
-  CUDA_CHECK(label_gradient(logits_.as<float>(), buffers_.random + ids.front(), rows,
-                            static_cast<int32_t>(source.rows), launcher_.stream));
+  CUDA_CHECK(split_rows({buffers_.x, rows, config_.hidden, head.cols}, buffers_.split,
+                        launcher_.stream));
+  gradient_product({.x = {buffers_.split, head.cols},
+                    .weight = head,
+                    .out = logits_.as<float>(),
+                    .rows = rows},
+                   launcher_);
   squares_.note({.linear = &source,
                  .inputs = squares_.lengths(buffers_.x, nullptr, rows, hidden),
-                 .gradients = squares_.lengths(logits_.as<float>(), nullptr, rows, source.rows),
+                 .gradients = squares_.labels(labels, split),
                  .count = rows,
                  .rows = ids});
-  product.x = logits_.as<float>();
-  product.out = buffers_.dx;
-  CUDA_CHECK(gradient_backward(product, ProductResult::stored, launcher_.stream));
+  gradient_product({.x = {split, back.cols}, .weight = back, .out = buffers_.dx, .rows = rows},
+                   launcher_);
   CUDA_CHECK(
       cudaMemsetAsync(dh, 0, static_cast<size_t>(rows * hidden) * sizeof(float), launcher_.stream));
   CUDA_CHECK(norm_backward(norm, {h, hidden, 0}, {buffers_.dx, hidden, 0}, {dh, hidden, 0},
@@ -251,7 +280,7 @@ void CudaGradientSweep::head(const GradientPass& pass, int draw, std::span<const
   squares_.begin(buffers_.squares, buffers_.squares_max, launcher_.stream);
   CUDA_CHECK(cudaMemcpyAsync(buffers_.random, random.data(), random.size_bytes(),
                              cudaMemcpyHostToDevice, launcher_.stream));
-  const int64_t most = logits_.bytes() / (weights_.head().rows * int64_t{sizeof(float)});
+  const int64_t most = logit_rows();
   std::vector<int32_t> ids(static_cast<size_t>(pass.rows()));
   std::iota(ids.begin(), ids.end(), 0);
   for (int64_t first = 0; first < pass.rows(); first += most) {

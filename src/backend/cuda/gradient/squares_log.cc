@@ -1,7 +1,6 @@
 // One copy brings all of a pass to the host.
 #include "backend/cuda/gradient/squares_log.h"
 
-#include "backend/cuda/ops/gradient/gradient_rows.h"
 #include "backend/cuda/runtime/device_memory.h"
 
 namespace nibble::cuda {
@@ -14,12 +13,29 @@ void SquaresLog::begin(double* memory, int64_t most, cudaStream_t stream) {
   noted_.clear();
 }
 
-int64_t SquaresLog::lengths(const float* x, const int32_t* gather, int32_t rows, int64_t width) {
+int64_t SquaresLog::reserve(int64_t count) {
   const int64_t place = used_;
-  used_ += rows;
+  used_ += count;
   CHECK(used_ <= most_, "squared lengths ", used_, " of ", most_);
+  return place;
+}
+
+int64_t SquaresLog::lengths(const float* x, const int32_t* gather, int32_t rows, int64_t width) {
+  const int64_t place = reserve(rows);
   CUDA_CHECK(
       squared_lengths(x, gather, rows, static_cast<int32_t>(width), memory_ + place, stream_));
+  return place;
+}
+
+int64_t SquaresLog::weighed(const WeighedRows& rows, int64_t lengths) {
+  const int64_t place = reserve(rows.count);
+  CUDA_CHECK(weigh_squares(rows, memory_ + lengths, memory_ + place, stream_));
+  return place;
+}
+
+int64_t SquaresLog::labels(const LabelRows& rows, uint16_t* gradient) {
+  const int64_t place = reserve(rows.rows);
+  CUDA_CHECK(label_gradient(rows, gradient, memory_ + place, stream_));
   return place;
 }
 

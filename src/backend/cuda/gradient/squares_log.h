@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "backend/cuda/ops/gradient/gradient_moe.h"
+#include "backend/cuda/ops/gradient/gradient_rows.h"
 #include "model/devices/gradient_device.h"
 
 namespace nibble::cuda {
@@ -17,6 +19,10 @@ class SquaresLog {
   void begin(double* memory, int64_t most, cudaStream_t stream);
   /// Computes those of `rows` rows, and returns their place.
   int64_t lengths(const float* x, const int32_t* gather, int32_t rows, int64_t width);
+  /// Those of rows that are multiplied with a weight, given the place of those before it.
+  int64_t weighed(const WeighedRows& rows, int64_t lengths);
+  /// Those of the gradient of labels, which it makes.
+  int64_t labels(const LabelRows& rows, uint16_t* gradient);
   /// Rows of a linear; `rows` as in LinearSquares, alive until report().
   struct Noted {
     const LinearSource* linear = nullptr;
@@ -33,6 +39,7 @@ class SquaresLog {
   double* memory_ = nullptr;
   int64_t most_ = 0, used_ = 0;
   cudaStream_t stream_ = nullptr;
+  int64_t reserve(int64_t count);
   std::vector<Noted> noted_;
   std::vector<double> values_;
 };
