@@ -1,19 +1,19 @@
-// SwiGLU, dense or shared, and the routed experts of a layer: y -> out, and dy -> dx. Backward needs
-// no outputs of the experts: the gradient of a weight is the product of two rows before the last
-// matrix (WeighedRows).
+// SwiGLU, dense or shared, and the routed experts of a layer: y -> out, and dy -> dx. Backward
+// needs no outputs of the experts: the gradient of a weight is the product of two rows before the
+// last matrix (WeighedRows).
 #include "backend/cuda/gradient/gradient_layer.h"
 #include "backend/cuda/runtime/device_memory.h"
 
 namespace nibble::cuda {
 
-/// What comes before the last matrix, for the input at_.y in parts.
+/// Computes the activations, for the input at_.y.
 void GradientLayer::mlp_activations(const MlpSources& sources, const MlpWeights& weights) {
   const MlpBuffers& at = at_.mlp;
   const SplitRows y = split(at_.y, sources.gate, weights.gate);
   apply(weights.gate, y, at.gate);
   apply(weights.up, y, at.up);
-  CUDA_CHECK(swiglu_forward(at.gate, at.up, at.active, rows_.rows * sources.gate.rows,
-                            launcher_.stream));
+  CUDA_CHECK(
+      swiglu_forward(at.gate, at.up, at.active, rows_.rows * sources.gate.rows, launcher_.stream));
 }
 
 /// out = the output [rows, hidden].
@@ -30,10 +30,8 @@ void GradientLayer::mlp_down_backward(const MlpSources& sources, const MlpWeight
   const int64_t inputs = squares.lengths(at.active, nullptr, rows_.rows, sources.down.cols);
   int64_t gradients = squares.lengths(dy, nullptr, rows_.rows, sources.down.rows);
   if (gate != nullptr) gradients = squares.weighed(*gate, gradients);
-  squares.note({.linear = &sources.down,
-                .inputs = inputs,
-                .gradients = gradients,
-                .count = rows_.rows});
+  squares.note(
+      {.linear = &sources.down, .inputs = inputs, .gradients = gradients, .count = rows_.rows});
   lead_back({sources.down, weights.down, at.active}, dy, ProductResult::stored, at.dactive);
   if (gate != nullptr)
     CUDA_CHECK(
@@ -92,9 +90,8 @@ void GradientLayer::expert_product(const DeviceLinear& weight, const SplitRows& 
 }
 
 DeviceLinear GradientLayer::transposed_experts(const DeviceLinear& weight, int64_t cols) {
-  return transposed_.of({.weight = weight,
-                         .cols = static_cast<int32_t>(cols),
-                         .stack = config_.moe->experts});
+  return transposed_.of(
+      {.weight = weight, .cols = static_cast<int32_t>(cols), .stack = config_.moe->experts});
 }
 
 /// The choices are made on the card and sorted on the host.
@@ -124,7 +121,7 @@ void GradientLayer::route() {
                              cudaMemcpyHostToDevice, launcher_.stream));
 }
 
-/// What comes before the last matrices of the experts, routed and shared.
+/// Computes the activations of the experts, routed and shared.
 void GradientLayer::moe_activations() {
   const MoeSources& from = sources_->moe;
   const MoeWeights& w = weights_->moe;
@@ -146,15 +143,15 @@ void GradientLayer::moe_activations() {
 void GradientLayer::moe_output(float* out) {
   const MoeWeights& w = weights_->moe;
   const MlpBuffers& at = at_.moe.experts;
-  const SplitRows active = split_more(at.active, experts_.count(), config_.moe->expert_width,
-                                      w.experts.down.cols);
+  const SplitRows active =
+      split_more(at.active, experts_.count(), config_.moe->expert_width, w.experts.down.cols);
   expert_product(w.experts.down, active, nullptr, ProductResult::stored, at.y);
   CUDA_CHECK(combine_experts(router(), assignments(), Weighted::yes, at.y, config_.hidden, out,
                              launcher_.stream));
   if (config_.moe->shared_width == 0) return;
   mlp_output(sources_->moe.shared, w.shared, at_.mlp.y);
-  CUDA_CHECK(add_gated(at_.moe.shared_gate, at_.mlp.y, rows_.rows, config_.hidden, out,
-                       launcher_.stream));
+  CUDA_CHECK(
+      add_gated(at_.moe.shared_gate, at_.mlp.y, rows_.rows, config_.hidden, out, launcher_.stream));
 }
 
 /// The places are those of all assignments.

@@ -48,8 +48,8 @@ int64_t GradientLayer::input_lengths(const Linear& linear, SquaresLog& squares) 
 /// dx [rows, K] (+)= dy W.
 void GradientLayer::lead_back(const Linear& linear, const float* dy, ProductResult result,
                               float* dx) {
-  const DeviceLinear weight = transposed_.of(
-      {.weight = linear.weight, .cols = static_cast<int32_t>(linear.source.cols)});
+  const DeviceLinear weight =
+      transposed_.of({.weight = linear.weight, .cols = static_cast<int32_t>(linear.source.cols)});
   gradient_product({.x = split_more(dy, rows_.rows, linear.source.rows, weight.cols),
                     .weight = weight,
                     .out = dx,
@@ -75,6 +75,7 @@ GradientAttention GradientLayer::attention_shape() const {
           .q_heads = config_.attention.q_heads,
           .kv_heads = config_.attention.kv_heads,
           .head_dim = config_.attention.head_dim,
+          .shared_bytes = launcher_.card.shared_bytes,
           .samples = rows_.sample_of_row};
 }
 
@@ -94,7 +95,8 @@ void GradientLayer::normed_heads(bool backward) const {
   }
   CUDA_CHECK(norm_backward(q, q_raw, {at.dq, q_row, dim},
                            {at.dprojected, a.q_heads * stride, stride}, launcher_.stream));
-  CUDA_CHECK(norm_backward(k, k_raw, {at.dk, kv_row, dim}, {at.dk_raw, kv_row, dim}, launcher_.stream));
+  CUDA_CHECK(
+      norm_backward(k, k_raw, {at.dk, kv_row, dim}, {at.dk_raw, kv_row, dim}, launcher_.stream));
 }
 
 /// x -> middle, without the residual stream.
@@ -113,7 +115,8 @@ void GradientLayer::attention_forward() const {
   CUDA_CHECK(turn_heads(shape, rope_, a.kv_heads, Turn::forward, at.k, launcher_.stream));
   float* mixed = a.output_gate ? at.mixed : at.gated;
   CUDA_CHECK(attend_forward(shape, {at.q, at.k, at.v}, mixed, at.log_sum, launcher_.stream));
-  if (a.output_gate) CUDA_CHECK(gate_attention(shape, at.projected, at.mixed, at.gated, launcher_.stream));
+  if (a.output_gate)
+    CUDA_CHECK(gate_attention(shape, at.projected, at.mixed, at.gated, launcher_.stream));
   apply(w.o, split(at.gated, from.o, w.o), at_.middle);
 }
 
@@ -132,8 +135,9 @@ void GradientLayer::attention_backward(const float* dy, SquaresLog& squares) {
     CUDA_CHECK(gate_attention_back(shape, at.projected, at.mixed, at.dgated, at.dgated,
                                    at.dprojected, launcher_.stream));
   } else {
-    CUDA_CHECK(cudaMemsetAsync(
-        at.dprojected, 0, static_cast<size_t>(rows_.rows * from.q.rows) * sizeof(float), launcher_.stream));
+    CUDA_CHECK(cudaMemsetAsync(at.dprojected, 0,
+                               static_cast<size_t>(rows_.rows * from.q.rows) * sizeof(float),
+                               launcher_.stream));
   }
   CUDA_CHECK(attend_backward(shape, {at.q, at.k, at.v},
                              {.mixed = a.output_gate ? at.mixed : at.gated,
@@ -213,8 +217,10 @@ void GradientLayer::delta_recurrence_back() const {
   const DeltaNetConfig& d = config_.delta_net;
   const GradientDelta shape = delta_shape();
   const int64_t row = d.z_rows(), head = d.v_dim, count = rows_.rows * row;
-  CUDA_CHECK(swiglu_backward(at.z, at.normed, at.dgated, at.dz, at.dgated, count, launcher_.stream));
-  CUDA_CHECK(cudaMemsetAsync(at.dmixed, 0, static_cast<size_t>(count) * sizeof(float), launcher_.stream));
+  CUDA_CHECK(
+      swiglu_backward(at.z, at.normed, at.dgated, at.dz, at.dgated, count, launcher_.stream));
+  CUDA_CHECK(
+      cudaMemsetAsync(at.dmixed, 0, static_cast<size_t>(count) * sizeof(float), launcher_.stream));
   CUDA_CHECK(norm_backward(norm(weights_->delta_net.norm, d.v_heads, d.v_dim),
                            {at.mixed, row, head}, {at.dgated, row, head}, {at.dmixed, row, head},
                            launcher_.stream));
@@ -241,7 +247,8 @@ void GradientLayer::delta_backward_rows(const float* dy, SquaresLog& squares) {
   const Linear out{from.out, w.out, at.gated}, qkv{from.qkv, w.qkv, at_.x};
   back(out, input_lengths(out, squares), dy, ProductResult::stored, at.dgated, squares);
   delta_recurrence_back();
-  CUDA_CHECK(convolve_backward(delta_shape(), w.conv, at.convolved, at.dactive, at.dqkv, launcher_.stream));
+  CUDA_CHECK(convolve_backward(delta_shape(), w.conv, at.convolved, at.dactive, at.dqkv,
+                               launcher_.stream));
   const int64_t inputs = input_lengths(qkv, squares);
   back(qkv, inputs, at.dqkv, ProductResult::stored, at_.dx, squares);
   back({from.z, w.z, at_.x}, inputs, at.dz, ProductResult::added, at_.dx, squares);

@@ -87,7 +87,8 @@ class CudaGradientSweep final : public GradientDevice {
   LayerLoader loader_;
   int64_t group_rows_ = 0;
   PassLimits limits_;
-  DeviceBuffer arena_, streams_, rope_memory_, sample_of_row_, samples_, logits_, transposed_memory_;
+  DeviceBuffer arena_, streams_, rope_memory_, sample_of_row_, samples_, logits_,
+      transposed_memory_;
   TransposedWeights transposed_;
   GradientBuffers buffers_ = {};
   std::unique_ptr<GradientLayer> layer_;
@@ -247,19 +248,17 @@ void CudaGradientSweep::head_rows(const float* h, float* dh, std::span<const int
   const DeviceLinear& head = head_store_.head;
   const DeviceLinear back =
       transposed_.of({.weight = head, .cols = static_cast<int32_t>(source.cols)});
-  const LabelRows labels{.logits = logits_.as<float>(),
+  auto* split = logits_.as<uint16_t>();  // before the logits: its rows are multiples of 256 bytes
+  auto* logits = reinterpret_cast<float*>(logits_.as<std::byte>() + logit_rows() * gradient_row());
+  const LabelRows labels{.logits = logits,
                          .random = buffers_.random + ids.front(),
                          .rows = rows,
                          .vocabulary = static_cast<int32_t>(source.rows),
                          .padded = back.cols};
-  auto* split = reinterpret_cast<uint16_t*>(logits_.as<std::byte>() + logit_rows() * logit_row());
   CUDA_CHECK(norm_forward(norm, {h, hidden, 0}, {buffers_.x, hidden, 0}, launcher_.stream));
-  CUDA_CHECK(split_rows({buffers_.x, rows, config_.hidden, head.cols}, buffers_.split,
-                        launcher_.stream));
-  gradient_product({.x = {buffers_.split, head.cols},
-                    .weight = head,
-                    .out = logits_.as<float>(),
-                    .rows = rows},
+  CUDA_CHECK(
+      split_rows({buffers_.x, rows, config_.hidden, head.cols}, buffers_.split, launcher_.stream));
+  gradient_product({.x = {buffers_.split, head.cols}, .weight = head, .out = logits, .rows = rows},
                    launcher_);
   squares_.note({.linear = &source,
                  .inputs = squares_.lengths(buffers_.x, nullptr, rows, hidden),
@@ -296,8 +295,9 @@ Result<void> refuse_unsupported(const Weights& weights, const ModelConfig& confi
   const AttentionConfig& a = config.attention;
   const DeltaNetConfig& d = config.delta_net;
   const bool heads = a.head_dim <= kGradientHeadMax &&
-                     a.q_heads / std::max(1, a.kv_heads) <= kQueryGroupMax && d.k_dim <= 128 &&
-                     d.v_dim <= 128;
+                     a.q_heads / std::max(1, a.kv_heads) <= kQueryGroupMax &&
+                     d.k_dim <= kGradientDeltaMax && d.v_dim <= kGradientDeltaMax &&
+                     weights.head().rows <= kVocabularyMax;
   const auto is_bf16 = [&](const LinearSource& linear) {
     return linear.scheme.weights == WeightFormat::plain &&
            weights.values_of(linear).entry->dtype == DType::bf16;

@@ -12,7 +12,7 @@ namespace nibble::cuda {
 
 /// The states before every so many tokens of a sample are kept; others are computed again.
 inline constexpr int kGradientChunk = 16;
-inline constexpr int kDeltaDimMax = 128;  // numbers of a head's keys or values
+inline constexpr int kGradientDeltaMax = 128;  // numbers of a head's keys or values
 
 /// Rows of one sample, and the number of its first chunk among those of all samples.
 struct DeltaSample {
@@ -91,7 +91,9 @@ struct DeltaBack {
 cudaError_t delta_backward(const GradientDelta& shape, const DeltaRows& rows, const DeltaBack& back,
                            cudaStream_t stream);
 /// Numbers of a state in memory, in the order of gradient_recurrence.cuh.
-constexpr int64_t delta_state_floats(int64_t v_dim) { return kDeltaDimMax * ((v_dim + 7) / 8 * 8); }
+constexpr int64_t delta_state_floats(int64_t v_dim) {
+  return kGradientDeltaMax * ((v_dim + 7) / 8 * 8);
+}
 /// One block needs the states of a chunk.
 constexpr int64_t delta_scratch_floats(int64_t v_dim) {
   return kGradientChunk * delta_state_floats(v_dim);

@@ -56,8 +56,7 @@ class LabelBlock {
       x[3] = v.w;
       return;
     }
-    for (int i = 0; i < kEach; ++i)
-      x[i] = at + i < rows_.vocabulary ? logits_[at + i] : -INFINITY;
+    for (int i = 0; i < kEach; ++i) x[i] = at + i < rows_.vocabulary ? logits_[at + i] : -INFINITY;
   }
 
   /// Leaves the maximum in most_ and one over the sum in inverse_.

@@ -125,8 +125,7 @@ __global__ __launch_bounds__(kRowThreads) void weigh_back_kernel(WeighedRows row
     dactive[at] = d * weight;
   }
   sum = warp_sum_float(sum);
-  const float slope =
-      rows.kind == WeighedRows::Kind::sigmoid ? weight * (1.0F - weight) : 1.0F;
+  const float slope = rows.kind == WeighedRows::Kind::sigmoid ? weight * (1.0F - weight) : 1.0F;
   if (lane() == 0) dweight[index] = slope * sum;
 }
 

@@ -2,7 +2,6 @@
 // the high parts of the rows, then with the low ones, and add up in the same sums.
 // Bound: FLOPs of the tensor cores, 4 R N K, twice those of one BF16 product.
 #include "backend/cuda/ops/gradient/gradient_product.h"
-
 #include "backend/cuda/ops/linear/linear_select.h"
 #include "backend/cuda/ops/linear/prefill_gemm_tile.cuh"
 #include "backend/cuda/runtime/launch.cuh"

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarpsEach = 4;  // of a block
 
-/// What a warp needs of a token before it can learn it.
+/// The numbers of a token that a warp needs before it can learn it.
 struct Token {
   LaneRows k;
   float alpha, beta, value;  // value: of the lane's own column
@@ -27,12 +27,11 @@ __global__ __launch_bounds__(kWarpsEach* kWarp) void delta_forward_kernel(Gradie
                                                                           DeltaRows rows,
                                                                           float* mixed,
                                                                           float* starts) {
-  const int slice = static_cast<int>(blockIdx.z) * kWarpsEach +
-                    static_cast<int>(threadIdx.x) / kWarp;
+  const int slice =
+      static_cast<int>(blockIdx.z) * kWarpsEach + static_cast<int>(threadIdx.x) / kWarp;
   if (slice * kSliceColumns >= d.v_dim) return;
   const HeadOfSample at{d, rows, d.samples[blockIdx.x], static_cast<int>(blockIdx.y)};
-  const int column =
-      slice * kSliceColumns + lane() / kGroupLanes * kLaneColumns + own_column();
+  const int column = slice * kSliceColumns + lane() / kGroupLanes * kLaneColumns + own_column();
   const bool tells = tells_column() && column < d.v_dim;
   StateSlice state;
   state.clear();

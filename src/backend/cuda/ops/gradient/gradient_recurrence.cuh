@@ -12,7 +12,7 @@ inline constexpr int kSliceColumns = 8;  // of a warp
 inline constexpr int kLaneColumns = 4;
 inline constexpr int kLaneRows = 8;
 inline constexpr int kGroupLanes = 16;  // lanes that share columns
-static_assert(kGroupLanes * kLaneRows == kDeltaDimMax);
+static_assert(kGroupLanes * kLaneRows == kGradientDeltaMax);
 
 /// Numbers of the rows of a lane.
 struct LaneRows {
@@ -23,7 +23,7 @@ struct LaneRows {
     const int row = lane() % kGroupLanes * 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int at = row + half * (kDeltaDimMax / 2);
+      const int at = row + half * (kGradientDeltaMax / 2);
       if (dim % 4 == 0) {
         float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
         if (at < dim) x = *reinterpret_cast<const float4*>(from + at);

@@ -10,19 +10,20 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kWarpsMax = kDeltaDimMax / kSliceColumns;
+constexpr int kWarpsMax = kGradientDeltaMax / kSliceColumns;
 constexpr int kKeptMax = 3;  // states in shared memory
 constexpr int kBuffers = 2;  // of sums, so that one barrier a token is enough
 
-/// What the warps of a block share, in this order: states [kept][floats of a state], v - S^T k of
-/// tokens [kept + 1][columns], sums [kBuffers][warps][2][kDeltaDimMax] and [kBuffers][warps][2].
+/// The memory that the warps of a block share, in this order: states [kept][floats of a state], v -
+/// S^T k of tokens [kept + 1][columns], sums [kBuffers][warps][2][kGradientDeltaMax] and
+/// [kBuffers][warps][2].
 struct BackShared {
   float* states;
   float* missing;
   float* sums;
   float* gates;
 };
-__host__ __device__ constexpr int sums_floats(int warps) { return warps * 2 * kDeltaDimMax; }
+__host__ __device__ constexpr int sums_floats(int warps) { return warps * 2 * kGradientDeltaMax; }
 __host__ __device__ constexpr int missing_floats(int warps, int kept) {
   return (kept + 1) * warps * kSliceColumns;
 }
@@ -79,8 +80,7 @@ class HeadBack {
   }
   __device__ float missing(int t, const LaneRows& k) const {
     const int column = first_column_ + own_column();
-    const float value =
-        column < at_.d.v_dim ? at_.rows.active[at_.at_channel(t) + column] : 0.0F;
+    const float value = column < at_.d.v_dim ? at_.rows.active[at_.at_channel(t) + column] : 0.0F;
     return value - at_.rows.alpha[at_.gate(t)] * state_.times(k);
   }
   __device__ void learn(int t, const LaneRows& k, float missing) {
@@ -141,7 +141,7 @@ class HeadBack {
     for (int n = 0; n < kLaneColumns; ++n) du[n] *= beta;
     float* sums = shared_.sums + t % kBuffers * sums_floats(warps());
     float* gates = shared_.gates + t % kBuffers * 2 * warps();
-    keys_back(k, alpha, u, du, dout, sums + warp() * 2 * kDeltaDimMax);
+    keys_back(k, alpha, u, du, dout, sums + warp() * 2 * kGradientDeltaMax);
     float dalpha = state_back(k, alpha, du);
     dalpha = warp_sum_float(dalpha);
     dbeta += __shfl_xor_sync(0xFFFFFFFFU, dbeta, kGroupLanes);
@@ -165,8 +165,7 @@ class HeadBack {
       return;
     }
 #pragma unroll
-    for (int n = 0; n < kLaneColumns; ++n)
-      x[n] = first_column_ + n < at_.d.v_dim ? from[n] : 0.0F;
+    for (int n = 0; n < kLaneColumns; ++n) x[n] = first_column_ + n < at_.d.v_dim ? from[n] : 0.0F;
   }
 
   /// The warp's part of the gradients of the key and the query: sums over its columns. Lanes of the
@@ -193,9 +192,9 @@ class HeadBack {
       mine[e] = queries ? dq : dk;
       mine[e] += __shfl_xor_sync(0xFFFFFFFFU, queries ? dk : dq, kGroupLanes);
     }
-    float* to = sums + (queries ? kDeltaDimMax : 0) + lane() % kGroupLanes * 4;
+    float* to = sums + (queries ? kGradientDeltaMax : 0) + lane() % kGroupLanes * 4;
     *reinterpret_cast<float4*>(to) = make_float4(mine[0], mine[1], mine[2], mine[3]);
-    *reinterpret_cast<float4*>(to + kDeltaDimMax / 2) =
+    *reinterpret_cast<float4*>(to + kGradientDeltaMax / 2) =
         make_float4(mine[4], mine[5], mine[6], mine[7]);
   }
 
@@ -216,13 +215,13 @@ class HeadBack {
   /// The sums over all warps, in their order. The next token has other memory for its sums.
   __device__ void add_up(int t, const float* sums, const float* gates) const {
     const int count = warps();
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * kDeltaDimMax;
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kGradientDeltaMax;
          i += static_cast<int>(blockDim.x)) {
-      const int row = i % kDeltaDimMax;
+      const int row = i % kGradientDeltaMax;
       if (row >= at_.d.k_dim) continue;
       float sum = 0.0F;
-      for (int w = 0; w < count; ++w) sum += sums[w * 2 * kDeltaDimMax + i];
-      float* to = i < kDeltaDimMax ? back_.dk : back_.dq;
+      for (int w = 0; w < count; ++w) sum += sums[w * 2 * kGradientDeltaMax + i];
+      float* to = i < kGradientDeltaMax ? back_.dk : back_.dq;
       to[at_.gate(t) * at_.d.k_dim + row] = sum;
     }
     const int last = static_cast<int>(blockDim.x) - 1 - static_cast<int>(threadIdx.x);
@@ -242,10 +241,9 @@ class HeadBack {
 };
 
 /// A block has one head of one sample after the other.
-__global__ __launch_bounds__(kWarpsMax* kWarp, 1) void delta_backward_kernel(GradientDelta d,
-                                                                             DeltaRows rows,
-                                                                             DeltaBack back,
-                                                                             int kept) {
+__global__ __launch_bounds__(kWarpsMax* kWarp,
+                             1) void delta_backward_kernel(GradientDelta d, DeltaRows rows,
+                                                           DeltaBack back, int kept) {
   extern __shared__ __align__(16) float shared[];
   float* scratch = back.scratch + int64_t{blockIdx.x} * delta_scratch_floats(d.v_dim);
   for (int item = static_cast<int>(blockIdx.x); item < d.sample_count * d.v_heads;

@@ -46,8 +46,7 @@ __device__ void store_f32() {
         for (int e = first; e < first + kAtOnce; ++e) {
           const float sum = sum_[i][(e >> 1) * 4 + half * 2 + (e & 1)] * scale;
           if (token_of(e) < tile_.count)
-            y[token_of(e) * gemm_.y_stride] =
-                kAdds ? before[e - first] + sum : sum;
+            y[token_of(e) * gemm_.y_stride] = kAdds ? before[e - first] + sum : sum;
         }
       }
     }

@@ -20,7 +20,7 @@ inline constexpr float kNvfp4Unit = 256.0F;  // dequantized codes carry 2^-8
 
 struct GemmArgs {
   PrefillGemm gemm;
-  int32_t k_steps;        // of all parts of x
+  int32_t k_steps;  // of all parts of x
   int32_t row_tiles;
   int32_t token_tiles;    // dense
   int32_t rows_per_tile;  // rows of one matrix in a tile; for swiglu half of them
