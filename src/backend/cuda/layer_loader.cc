@@ -39,7 +39,10 @@ void LayerLoader::close() {
 }
 
 Result<void> LayerLoader::open(int layer, int next) {
-  if (layer == layer_) return {};
+  if (layer == layer_) {
+    if (!next_.valid()) load_next(next);
+    return {};
+  }
   layer_ = -1;
   store_ = WeightStore();
   if (next_.valid()) {

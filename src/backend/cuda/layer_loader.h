@@ -22,7 +22,7 @@ class LayerLoader {
   /// The card; and how often a store has its one layer.
   void use(const Launcher& launcher, size_t copies);
   /// store() becomes the weights of `layer` unless it has them already; begins to read `next`
-  /// unless that is no layer. Errors: those of reading.
+  /// unless that is no layer, or another one is being read. Errors: those of reading.
   Result<void> open(int layer, int next);
   /// Gives back the memory of both.
   void close();

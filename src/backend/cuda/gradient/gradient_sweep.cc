@@ -126,7 +126,7 @@ Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes)
   for (const int64_t choice : kPassRowChoices) {
     limits_ = {.rows = std::max(std::min(choice, needs_.rows), needs_.longest),
                .sequences = kPassSamples};
-    weights = std::max(2 * layer_bytes, head_bytes()) + transposed;
+    weights = layer_bytes + std::max(layer_bytes, head_bytes()) + transposed;
     arena = GradientBuffers::cut(config_, limits_, nullptr, buffers_);
     left = free_bytes - weights - arena;
     group_rows_ = std::min(left / row_bytes(), needs_.rows);
@@ -169,8 +169,8 @@ Result<void> CudaGradientSweep::begin(std::span<const uint16_t> hidden) {
   return {};
 }
 
+/// The last layer stays where it is, since it comes next.
 Result<void> CudaGradientSweep::open_head() {
-  loader_.close();
   ModelConfig config = config_;
   config.layers.clear();
   Launcher reading = launcher_;
