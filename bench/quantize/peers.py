@@ -56,7 +56,7 @@ WAYS = {
     "ours, gptq, fisher:0.3": Way("ours", FISHER, "w4a16", True),
     "ModelOpt, its default": Way("modelopt", MODELOPT, EVERY, False),
     "ModelOpt, searched scales":
-        Way("modelopt", [*MODELOPT, "--scales", "mse"], EVERY, False),
+        Way("modelopt", [*MODELOPT, "--scales", "mse"], EVERY, False, True),
     "ModelOpt, local Hessian":
         Way("modelopt", [*MODELOPT, "--scales", "local-hessian"], EVERY, True, True),
     "ours, search, ModelOpt's linears": Way("ours", ["--algorithm", "search"], EVERY, False),

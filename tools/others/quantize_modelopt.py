@@ -2,8 +2,8 @@
 """NVFP4 by ModelOpt with a preset of its own:
 quantize_modelopt.py MODEL CALIB.jsonl OUT [--preset NAME] [--scales mse]
 
-Run with the Python of tools/others/install.sh. CPU is enough for Pebble; --scales
-local-hessian, ModelOpt's best, needs a card.
+Run with the Python of tools/others/install.sh. CPU is enough for Pebble, but
+--scales, of which local-hessian is ModelOpt's best, needs a card's kernels.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main():
     asked = words.parse_args()
     model = AutoModelForImageTextToText.from_pretrained(
         asked.model, dtype=torch.bfloat16, experts_implementation="eager").eval()
-    if asked.scales == "local-hessian":
+    if asked.scales:
         model = model.cuda()
     rows = calibration_rows.tensors(asked.calib, asked.samples)
 
