@@ -173,7 +173,8 @@ def parse():
     parser.add_argument("--model", action="append", metavar="NAME=FOLDER")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--cards", type=lambda words: words.split(","), default=[],
-                        metavar="0,1", help="also the ways that need a card, one on each at once")
+                        metavar="0,1", help="also the ways that need a card; one named twice "
+                        "has two runs at once")
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--make-only", action="store_true")
     part.add_argument("--table-only", action="store_true", help="of what WORK has")
