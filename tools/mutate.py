@@ -45,7 +45,8 @@ def draw_modules(modules, arguments, confine):
               for seed in arguments.seed for module in modules]
     draws = drawing.prepare(wanted, arguments.jobs)
     try:
-        turns.run(draws, arguments.count, arguments.jobs, WORK, deadline)
+        turns.run(draws, arguments.count, arguments.jobs, WORK, deadline,
+                  lambda: drawing.time_slow(draws, arguments.jobs, deadline))
     finally:
         for seed in arguments.seed:
             total = changes.Score()
@@ -60,6 +61,7 @@ def planted_bugs(names, confine, jobs):
     """Every bug of src/base/planted_bug.h must be seen by a suite or by the simulation."""
     shop = make_tree()
     draw, = drawing.prepare([drawing.Draw("engine", shop, confine, judges=Judges.own)], jobs)
+    drawing.time_slow([draw], jobs, float("inf"))
     header = (ROOT / "src/base/planted_bug.h").read_text()
     bugs = [bug for bug in re.findall(r"^  (kBug\w+) = ([1-9]\d*)", header, re.M)
             if not names or bug[0] in names]
@@ -84,7 +86,7 @@ def planted_bugs(names, confine, jobs):
         order = trial.nearest_first(draw.parts, files[0], None) if files else []
         by = trial.seen_by(order, paths, folder / "scratch", confine, right=draw.paths())
         shutil.rmtree(folder, ignore_errors=True)
-        print(f"ok    {name}: {by.name}" if by else f"MISS  {name}: nobody saw it", flush=True)
+        print(f"ok    {name}: {by.part.name}" if by else f"MISS  {name}: nobody saw it", flush=True)
         return by is None
     with ThreadPoolExecutor(jobs) as pool:
         missed = sum(pool.map(seen, enumerate(bugs)))
@@ -113,7 +115,7 @@ def planted_changes(build):
         if test not in trial.suites(program, cases=True):
             return f"{test} is not a test of {module}"
         good, _ = trial.run([str(program), f"--gtest_filter={test}"], folder / "scratch", 60, None,
-                            limit=None)
+                            limits=())
         shutil.rmtree(folder, ignore_errors=True)
         return f"{test} passes with it" if good else ""
     with ThreadPoolExecutor(2) as pool:

@@ -59,12 +59,11 @@ class Comparison:
 
     def divergences(self, logits):
         """Per sequence: over all of its tokens, and over its answer's (NaN for prose)."""
-        q = held_out.log_softmax(logits)
-        kl = (np.exp(self.reference) * (self.reference - q)).sum(-1)
         found, row = [], 0
         for ids, answer in self.items:
-            own = kl[row:row + len(ids)]
+            p, q = (rows[row:row + len(ids)] for rows in (self.reference, logits))
             row += len(ids)
+            own = (np.exp(p) * (p - held_out.log_softmax(q))).sum(-1)
             found.append([own.mean(), np.nan if answer is None else own[answer - 1:-1].mean()])
         return found
 

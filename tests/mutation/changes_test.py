@@ -6,6 +6,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/mutation"))
 import changes  # noqa: E402
@@ -138,7 +139,16 @@ class Trials(unittest.TestCase):
                                          (flaky, good, None), (bad, None, part)]:
                 found = trial.seen_by([part], {"t": changed}, folder / "scratch", None,
                                       right=right and {"t": right})
-                self.assertEqual(found, seen, f"{changed} {right}")
+                self.assertEqual(found, seen and trial.Seen(seen, False), f"{changed} {right}")
+
+    def test_a_part_whose_time_is_up_both_times_is_told_apart(self):
+        with tempfile.TemporaryDirectory() as name, mock.patch.object(trial, "SECONDS_MIN", 0.05):
+            slow = pathlib.Path(name) / "slow"
+            slow.write_text("#!/bin/sh\nexec sleep 60\n")
+            slow.chmod(0o755)
+            part = trial.Part(RunProgram("t", arguments=("x",)), seconds=0.0)
+            found = trial.seen_by([part], {"t": slow}, pathlib.Path(name) / "scratch", None)
+            self.assertEqual(found, trial.Seen(part, True))
 
     def test_the_score_leaves_out_what_is_marked(self):
         score = changes.Score(killed=17, survived=3, marked=5)

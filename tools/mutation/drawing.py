@@ -21,6 +21,9 @@ KEYS = ("file", "was", "becomes")
 COUNTED = ("killed", "survived", "marked")
 # Parts that take longer judge last: they see little that no quicker one sees.
 SECONDS_OF_QUICK = 10.0
+# A part that has not ended after these is timed while the quick parts judge.
+SECONDS_UNTIL_SLOW = 20.0
+SECONDS_MAX = 600.0  # of a part that may judge
 
 
 def marked_equivalent():
@@ -33,9 +36,10 @@ class Results:
     """The outcome of each mutant, kept by a hash of its text and of all sources of the tests; of
     one that is not decided, the parts of the tests that saw nothing."""
 
+    lock = threading.Lock()  # one for all: draws of a module with two seeds have the same file
+
     def __init__(self, file):
         self.file, self.known, self.hints = file, {}, {}
-        self.lock = threading.Lock()
         if file.exists():
             for line in file.read_text().splitlines():
                 entry = json.loads(line)
@@ -84,7 +88,9 @@ class Draw:
         self.files = {name: sources for name, sources in product_files(shop.tree, module).items()
                       if all(map(shop.compiles, sources))}
         self.hash = sources_hash(shop.tree, module, self.programs)
-        self.parts = []
+        self.parts = []    # that judge: their time is known
+        self.untimed = []  # parts whose time is not known yet
+        self.times = {}
         self.drawn = []    # all mutants, in the order of the draw
         self.entries = {}  # place in the draw -> entry; None: undecided when time was up
         self.next = self.busy = 0
@@ -106,23 +112,25 @@ class Draw:
 
     def find_parts(self):
         """Lists the pieces of the tests. Returns what an earlier run knows of their times."""
-        self.parts = trial.parts_of([p for p in self.programs if not p.helper], self.paths())
+        self.untimed = trial.parts_of([p for p in self.programs if not p.helper], self.paths())
         kept = WORK / f"{self.name}-seconds.json"
         known = json.loads(kept.read_text()) if kept.exists() else {}
-        for part in self.parts:
+        for part in self.untimed:
             part.seconds, _ = known.get("parts", {}).get(part.name, (0.0, False))
         return known["parts"] if known.get("hash") == self.hash else {}
 
     def take_times(self, timed):
-        """Keeps the times {part: (seconds, fails)}; parts that fail judge nothing."""
-        known = {part.name: timed[part.name] for part in self.parts}
-        (WORK / f"{self.name}-seconds.json").write_text(
-            json.dumps({"hash": self.hash, "parts": known}, indent=1))
-        for part in self.parts:
-            part.seconds, fails = known[part.name]
+        """Takes times {part: (seconds, fails)} of some parts; those that fail judge nothing."""
+        taken = [part for part in self.untimed if part.name in timed]
+        for part in taken:
+            part.seconds, fails = timed[part.name]
             if fails:
                 print(f"{part.name} fails without any change, and judges nothing", flush=True)
-        self.parts = [part for part in self.parts if not known[part.name][1]]
+        self.parts = self.parts + [part for part in taken if not timed[part.name][1]]
+        self.untimed = [part for part in self.untimed if part.name not in timed]
+        self.times.update((part.name, timed[part.name]) for part in taken)
+        (WORK / f"{self.name}-seconds.json").write_text(
+            json.dumps({"hash": self.hash, "parts": self.times}, indent=1))
 
     def find_candidates(self, pool):
         names = list(self.files)
@@ -160,22 +168,25 @@ class Draw:
             outcome, by = self.build_and_run(change, text, folder, mutant, deadline, quick, passed)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        entry = {"key": key, "mutant": mutant, "by": by, "line": change.line, "outcome": outcome,
+        entry = {"key": key, "mutant": mutant, "by": by.part.name if by else "",
+                 "line": change.line, "outcome": outcome,
                  "seconds": round(time.monotonic() - begin, 1)}
+        if by and by.late:
+            entry["late"] = True
         if outcome == "unseen":
             entry["passed"] = passed
         self.results.add(entry)
         return entry
 
     def build_and_run(self, change, text, folder, mutant, deadline, quick, passed):
-        """The outcome, and which part saw it. Adds the names of parts that did not to `passed`."""
+        """The outcome, and who saw it. Adds the names of parts that did not to `passed`."""
         try:
             put(folder, change.file, text)
             files = self.files[change.file]
             made = [self.shop.compile(file, folder, text if file == change.file else None)
                     for file in files]
             if all(map(self.shop.same_object, files, made)):
-                return "same_object", ""
+                return "same_object", None
             # The tests of other modules are linked when the module's own saw nothing.
             paths = Links(self.shop, files, made, folder)
             for program in self.programs:
@@ -188,45 +199,63 @@ class Draw:
             by = trial.seen_by(order, paths, folder / "scratch", self.confine, deadline,
                                right=self.paths(), passed=passed)
         except DoesNotBuild:  # or a program of another module lacks something of it
-            return "does_not_build", ""
+            return "does_not_build", None
         except trial.OutOfTime:
-            return "unseen", ""
+            return "unseen", None
         if by:
-            return "killed", by.name
-        judged = all(part.name in passed for part in self.parts)
-        return ("survived" if judged else "unseen"), ""
+            return "killed", by
+        judged = not self.untimed and all(part.name in passed for part in self.parts)
+        return ("survived" if judged else "unseen"), None
 
 
 def prepare(draws, jobs):
-    """Finds the mutants, builds what judges them and times it. Returns the draws whose own programs
-    build and prints what does not."""
-    candidates = {}
-    with ProcessPoolExecutor(jobs) as pool:
+    """Finds the mutants, builds what judges them and times what of it is quick. Returns the draws
+    whose own programs build and prints what does not."""
+    shop, candidates = draws[0].shop, {}
+    targets = [program.target for draw in draws for program in draw.programs]
+    with ThreadPoolExecutor(1) as beside, ProcessPoolExecutor(jobs) as pool:
+        building = beside.submit(shop.make, targets, jobs)
         for draw in draws:
             if draw.module not in candidates:
                 candidates[draw.module] = draw.find_candidates(pool)
             draw.drawn = changes.draw(candidates[draw.module], draw.seed)
-    shop = draws[0].shop
-    shop.make([program.target for draw in draws for program in draw.programs], jobs)
+        building.result()
     for draw in draws:
         draw.leave_out_missing()
     ready = [draw for draw in draws if all(path.exists() for path in draw.paths().values())]
     for draw in draws:
         if draw not in ready:
             print(f"{draw.module}: its tests do not build without any change; it is left out")
-    timed, fresh, paths = {}, {}, {}
+    known = {}
     for draw in ready:
-        timed.update(draw.find_parts())
+        known.update(draw.find_parts())
     for draw in ready:
-        fresh.update({part.name: part for part in draw.parts if part.name not in timed})
+        draw.take_times(known)
+    time_parts(ready, jobs, SECONDS_UNTIL_SLOW)
+    return ready
+
+
+def time_parts(draws, jobs, seconds_max):
+    """Times the parts of the draws that are not timed yet. Those that have not ended after
+    `seconds_max` stay so, and fail if that is SECONDS_MAX."""
+    fresh, paths = {}, {}
+    for draw in draws:
+        fresh.update({part.name: part for part in draw.untimed})
         paths.update(draw.paths())
     longest_first = sorted(fresh.values(), key=lambda part: -part.seconds)
-    with ThreadPoolExecutor(jobs) as pool:
-        failing = trial.measure(longest_first, paths, WORK / "right", draws[0].confine, pool)
-    timed.update({name: (part.seconds, part in failing) for name, part in fresh.items()})
-    for draw in ready:
+    with trial.workers(jobs) as pool:
+        ends = trial.measure(longest_first, paths, WORK / "right", draws[0].confine, pool,
+                             seconds_max) if fresh else []
+    timed = {part.name: (part.seconds, end != trial.Ended.well)
+             for part, end in zip(longest_first, ends)
+             if end != trial.Ended.late or seconds_max >= SECONDS_MAX}
+    for draw in draws:
         draw.take_times(timed)
-    return ready
+
+
+def time_slow(draws, jobs, deadline):
+    """Times those that prepare() left. What has no time when the deadline comes judges nothing."""
+    time_parts(draws, jobs, max(0.0, min(SECONDS_MAX, deadline - time.monotonic())))
 
 
 def report(draw, count, seconds):

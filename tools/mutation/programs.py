@@ -1,6 +1,7 @@
 """The test programs of a module and its product files that are drawn from, and their hash."""
 
 import dataclasses
+import functools
 import hashlib
 import pathlib
 import re
@@ -95,13 +96,19 @@ def programs_of(module):
     return [Program(target_of(module)), *MORE_PROGRAMS.get(module, [])]
 
 
-def product_files(tree, module):
-    """{file: the .cc files to compile when it changes}: sources, and .inl of a few of them."""
+@functools.cache
+def includers_in(tree):
     texts = {str(path.relative_to(tree / "src")): path.read_text()
              for path in (tree / "src").rglob("*") if path.suffix in (".cc", ".h", ".inl")}
-    included_by = changes.includers(texts)
+    return changes.includers(texts)
+
+
+def product_files(tree, module):
+    """{file: the .cc files to compile when it changes}: sources, and .inl of a few of them. The
+    tree stays as it is while this runs."""
+    included_by = includers_in(tree)
     files = {}
-    for name in sorted(texts):
+    for name in sorted(included_by):
         if not name.startswith(module + "/") or NOT_DRAWN.search(name):
             continue
         if name.endswith(".cc"):
@@ -110,6 +117,14 @@ def product_files(tree, module):
                 NOT_DRAWN.search(source) for source in included_by[name]):
             files["src/" + name] = ["src/" + source for source in sorted(included_by[name])]
     return files
+
+
+@functools.cache
+def hashed_files(tree):
+    """(name, content) of each file of the tree that may decide a result."""
+    paths = ((str(path.relative_to(tree)), path) for path in sorted(tree.rglob("*")))
+    return [(name, path.read_bytes()) for name, path in paths
+            if name.startswith(("src/", "tests/golden/", "cmake/")) and path.is_file()]
 
 
 def sources_hash(tree, module, programs):
@@ -121,10 +136,9 @@ def sources_hash(tree, module, programs):
                           if program.script}):
         for file in sorted([*folder.glob("*.py"), *folder.glob("*.json")]):
             digest.update(file.read_bytes())
-    for path in sorted(tree.rglob("*")):
-        name = str(path.relative_to(tree))
+    for name, content in hashed_files(tree):
         beside = name.startswith("src/") and name.endswith("_test.cc") and \
             not name.startswith(tuple(f"src/{judge}/" for judge in judges))
-        if path.is_file() and not beside and name.startswith(("src/", "tests/golden/", "cmake/")):
-            digest.update(name.encode() + path.read_bytes())
+        if not beside:
+            digest.update(name.encode() + content)
     return digest.hexdigest()

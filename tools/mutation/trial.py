@@ -4,13 +4,16 @@ A program runs suite by suite, so a crash or a loop costs one suite. A suite tha
 more: what fails only once is not counted.
 """
 
+import collections
+import enum
+import itertools
 import os
 import pathlib
-import resource
 import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 MEMORY_BYTES_MAX = 8 << 30
 # A changed program may take ten times as long as the right one, and never less than this.
@@ -19,13 +22,17 @@ TIMES_SLOWER_MAX = 10
 
 # Everything but the scratch folder is read-only: a changed program may remove or write any file.
 # The folder holds 2 GiB, which a program that never stops writing cannot pass; a file with holes
-# may be longer.
+# may be longer. The kernel's own file systems hold no files of anybody's; to pass them over makes
+# this several times as quick where there are many of them.
 CONFINE = """
 set -e
 scratch=$1; shift
 mount --make-rprivate /
 mount -t tmpfs -o size=2g scratch "$scratch"
-while read -r _ _ _ _ place _; do
+while read -r _ _ _ _ place options rest; do
+  case "$options,${rest#*- }" in
+    ro,* | *,proc\\ * | *,sysfs\\ * | *,cgroup* | *,devpts\\ *) continue ;;
+  esac
   mount -o remount,bind,ro "$place" 2>/dev/null || true
 done < /proc/self/mountinfo
 mount -o remount,bind,rw "$scratch"
@@ -52,19 +59,37 @@ def confining():
     return None
 
 
-def limits():
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+# A program sets the limits: a function of Python's that ran in the child would make each start copy
+# the tables of this process's memory, and of these starts there are hundreds in a second.
+LIMITS = ("prlimit", f"--as={MEMORY_BYTES_MAX}", "--core=0", "--")
 
 
-def run(command, scratch, seconds_max, confine, limit=limits):
+def own_cores(worker, workers, cores):
+    """The processors of one of many workers: its share of `cores`, and never fewer than two. A
+    program starts as many threads as it may use processors, so programs that all may use all of
+    a large machine would be in each other's way."""
+    count = max(2, len(cores) // workers)
+    begin = worker * len(cores) // workers
+    return {cores[(begin + i) % len(cores)] for i in range(count)}
+
+
+def workers(count):
+    """A pool of `count` threads; what each of them starts keeps to processors of its own."""
+    cores, numbers = sorted(os.sched_getaffinity(0)), itertools.count()
+
+    def keep_to_own():
+        os.sched_setaffinity(0, own_cores(next(numbers) % count, count, cores))
+    return ThreadPoolExecutor(count, initializer=keep_to_own)
+
+
+def run(command, scratch, seconds_max, confine, limits=LIMITS):
     """(ended well, seconds). Past `seconds_max` the command and all it started are killed."""
     scratch.mkdir(parents=True, exist_ok=True)
-    words = [*confine, str(scratch), *command] if confine else list(command)
+    words = [*limits, *(confine and [*confine, str(scratch)] or []), *command]
     begin = time.monotonic()
     process = subprocess.Popen(
         words, cwd=scratch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=limit,
+        stderr=subprocess.DEVNULL, start_new_session=True,
         env={**os.environ, "TMPDIR": str(scratch), "TEST_TMPDIR": str(scratch)})
     try:
         good = process.wait(seconds_max) == 0
@@ -126,18 +151,25 @@ def parts_of(programs, paths):
     return parts
 
 
-def measure(parts, paths, scratch, confine, pool):
-    """Times each part of the right programs, several at once. Returns those that fail twice, which
-    can judge nothing."""
-    def fails(numbered):
+class Ended(enum.Enum):
+    well = 0
+    badly = 1  # twice: it can judge nothing
+    late = 2   # not at all within its time
+
+
+def measure(parts, paths, scratch, confine, pool, seconds_max):
+    """Times each part of the right programs, several at once. How each of them Ended."""
+    def time_of(numbered):
         number, part = numbered
         for _ in range(2):
-            good, part.seconds = run(part.command(paths), scratch / str(number), 600, confine)
+            good, part.seconds = run(part.command(paths), scratch / str(number), seconds_max,
+                                     confine)
             if good:
-                return False
-        return True
-    failing = list(pool.map(fails, enumerate(parts)))
-    return [part for part, bad in zip(parts, failing) if bad]
+                return Ended.well
+            if part.seconds >= seconds_max:
+                return Ended.late
+        return Ended.badly
+    return list(pool.map(time_of, enumerate(parts)))
 
 
 def nearest_first(parts, file, hint):
@@ -151,25 +183,33 @@ def nearest_first(parts, file, hint):
     return sorted(parts, key=distance)
 
 
+# The part that saw a change, and whether its time was up both times.
+Seen = collections.namedtuple("Seen", "part late")
+
+
 class OutOfTime(Exception):
     """The deadline came before anything was decided."""
 
 
 def seen_by(parts, paths, scratch, confine, deadline=float("inf"), right=None, passed=None):
     """The first part that fails twice with the changed programs, and passes between with those at
-    `right`, or None: on a machine that is too busy right programs fail too. `passed`: a list that
-    the names of the others are added to. OutOfTime."""
+    `right`, as Seen, or None: on a machine that is too busy right programs fail too. `passed`: a
+    list that the names of the others are added to. OutOfTime."""
+    late = []
+
     def passes(part, programs):
         left = deadline - time.monotonic()
-        good, _ = run(part.command(programs), scratch, max(0.0, min(part.seconds_max, left)),
-                      confine)
+        good, seconds = run(part.command(programs), scratch,
+                            max(0.0, min(part.seconds_max, left)), confine)
         if not good and time.monotonic() >= deadline:
             raise OutOfTime
+        late.append(seconds >= part.seconds_max)
         return good
     for part in parts:
+        late.clear()
         if not (passes(part, paths) or (right and not passes(part, right)) or
                 passes(part, paths)):
-            return part
+            return Seen(part, late[0] and late[-1])
         if passed is not None:
             passed.append(part.name)
     return None

@@ -3,14 +3,18 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import trial
+
 
 class Turns:
     """Mutants of the first seed come before those of the next, and the modules in turn. When the
     quick parts of the tests judged the first `count` that count of each draw, those that none of
-    these parts saw come before the others."""
+    these parts saw come before the others, but not before the times of the slow parts are known.
+    """
 
     def __init__(self, draws, count):
         self.draws, self.count = draws, count
+        self.slow_timed = False
         seeds = dict.fromkeys(draw.seed for draw in draws)
         self.rank = {seed: number for number, seed in enumerate(seeds)}
         self.turn = threading.Condition()
@@ -23,7 +27,7 @@ class Turns:
             draw.next += 1
             return draw, draw.next - 1, True
         unseen = [draw for draw in self.draws if draw.unseen]
-        if not unseen:
+        if not unseen or not self.slow_timed:
             return None
         draw = max(unseen, key=lambda draw: (-self.rank[draw.seed], len(draw.unseen)))
         return draw, draw.unseen.pop(0), False
@@ -32,7 +36,7 @@ class Turns:
         """Returns what next() does, and waits for others that may leave something to do."""
         with self.turn:
             while (taken := self.next()) is None:
-                if not any(draw.busy for draw in self.draws):
+                if self.slow_timed and not any(draw.busy for draw in self.draws):
                     return None
                 self.turn.wait()
             taken[0].busy += 1
@@ -47,10 +51,18 @@ class Turns:
             self.turn.notify_all()
 
 
-def run(draws, count, jobs, work, deadline):
+def run(draws, count, jobs, work, deadline, time_slow):
     """Judges mutants of the draws until all are decided or the deadline comes; each worker has a
-    folder in `work`."""
+    folder in `work`. Besides, `time_slow` times the slow parts of the tests."""
     turns = Turns(draws, count)
+
+    def time_besides():
+        try:
+            time_slow()
+        finally:
+            with turns.turn:
+                turns.slow_timed = True
+                turns.turn.notify_all()
 
     def judge_all(worker):
         while (taken := turns.take()) is not None:
@@ -60,5 +72,7 @@ def run(draws, count, jobs, work, deadline):
                 entry = draw.judge(draw.drawn[place], work / f"worker{worker}", deadline, quick)
             finally:
                 turns.end(draw, place, quick, entry)
-    with ThreadPoolExecutor(jobs) as pool:
+    with trial.workers(jobs) as pool, ThreadPoolExecutor(1) as besides:
+        timing = besides.submit(time_besides)
         list(pool.map(judge_all, range(jobs)))
+        timing.result()

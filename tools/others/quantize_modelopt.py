@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """NVFP4 by ModelOpt with a preset of its own:
-quantize_modelopt.py MODEL CALIB.jsonl OUT [--preset NAME] [--local-hessian]
+quantize_modelopt.py MODEL CALIB.jsonl OUT [--preset NAME] [--scales mse]
 
-Run with the Python of tools/others/install.sh. CPU is enough for Pebble; scales by the local
-Hessian, ModelOpt's best, need a card.
+Run with the Python of tools/others/install.sh. CPU is enough for Pebble, but
+--scales, of which local-hessian is ModelOpt's best, needs a card's kernels.
 """
 
 import argparse
@@ -18,11 +18,15 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 import calibration_rows
 
 
-def settings(preset, local_hessian):
-    """The preset, or its format with scales of weights found by the local Hessian."""
+SCALES = {"mse": "NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG",
+          "local-hessian": "NVFP4_W4A4_WEIGHT_LOCAL_HESSIAN_CFG"}
+
+
+def settings(preset, scales):
+    """The preset, or its format with scales of weights found as another preset finds them."""
     found = copy.deepcopy(getattr(mtq, preset))
-    if local_hessian:
-        best = copy.deepcopy(mtq.NVFP4_W4A4_WEIGHT_LOCAL_HESSIAN_CFG)
+    if scales:
+        best = copy.deepcopy(getattr(mtq, SCALES[scales]))
         weights, = (rule for rule in best["quant_cfg"]
                     if rule["quantizer_name"] == "*weight_quantizer")
         found["algorithm"] = best["algorithm"]
@@ -37,12 +41,12 @@ def main():
     words.add_argument("calib")
     words.add_argument("out")
     words.add_argument("--preset", default="NVFP4_DEFAULT_CFG")
-    words.add_argument("--local-hessian", action="store_true")
+    words.add_argument("--scales", choices=list(SCALES), help="of weights, not the preset's")
     words.add_argument("--samples", type=int, default=128)
     asked = words.parse_args()
     model = AutoModelForImageTextToText.from_pretrained(
         asked.model, dtype=torch.bfloat16, experts_implementation="eager").eval()
-    if asked.local_hessian:
+    if asked.scales:
         model = model.cuda()
     rows = calibration_rows.tensors(asked.calib, asked.samples)
 
@@ -52,7 +56,7 @@ def main():
                 quantized(input_ids=ids.to(model.device))
 
     begin = time.monotonic()
-    model = mtq.quantize(model, settings(asked.preset, asked.local_hessian), forward)
+    model = mtq.quantize(model, settings(asked.preset, asked.scales), forward)
     print(f"seconds {time.monotonic() - begin:.1f}")
     export_hf_checkpoint(model, export_dir=asked.out)
     AutoProcessor.from_pretrained(asked.model).save_pretrained(asked.out)

@@ -285,6 +285,22 @@ TEST(Verify, TellsHowManyBytesAreRead) {
   EXPECT_EQ(last, bytes);
 }
 
+/// Block scales that some tool wrote as plain numbers are of the wrong type, and their NaN is told
+/// of all the same, as that of numbers and not of codes.
+TEST(Verify, NanIsFoundInBlockScalesOfAnotherType) {
+  TinyCheckpoint tiny = TinyCheckpoint::nvfp4();
+  TinyTensor& scales = tiny.at(attention("o_proj.weight_scale"));
+  scales = {DType::f32, scales.shape, std::string(4 * scales.bytes.size(), 0)};
+  for (int64_t i = 0; i < scales.shape.count(); ++i) scales.as<float>()[i] = 1.0F;
+  scales.as<float>()[5] = NAN;
+  const TemporaryFolder root;
+  tiny.write(root / "model");
+  const std::string found = listing(verify_checkpoint(root / "model").value());
+  EXPECT_NE(found.find("o_proj.weight_scale: 1 block scales are negative or NaN, first at 5"),
+            std::string::npos)
+      << found;
+}
+
 TEST(Verify, HeadersAloneNeedNoValues) {
   const TemporaryFolder root;
   TinyCheckpoint tiny = TinyCheckpoint::nvfp4();

@@ -69,12 +69,14 @@ class RawClient {
   void receive_at_most(int bytes) {
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   }
-  void send(std::string_view bytes) {
+  /// False if the peer takes nothing any more.
+  bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return;
+      if (sent <= 0) return false;
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
+    return true;
   }
   /// Reads until `text` has come, the peer closes, or nothing comes for `wait_ms`.
   std::string read_until(std::string_view text, int wait_ms = kPatienceMs) {
