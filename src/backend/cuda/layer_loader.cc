@@ -18,7 +18,8 @@ void LayerLoader::use(const Launcher& launcher, size_t copies) {
 Result<WeightStore> LayerLoader::load(int layer) const {
   ModelConfig one = config_;
   one.layers = {config_.layers[static_cast<size_t>(layer)]};
-  WeightStore store = TRY(WeightStore::load(weights_.only(layer), one, reading_));
+  WeightStore store =
+      TRY(WeightStore::load(weights_.only(layer), one, reading_, {.senders = &senders_}));
   store.layers.resize(copies_, store.layers.front());
   return store;
 }

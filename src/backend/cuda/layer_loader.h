@@ -4,6 +4,7 @@
 #include <future>
 
 #include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/weights/weight_senders.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "model/config/config.h"
 #include "model/weights/weights.h"
@@ -12,9 +13,9 @@ namespace nibble::cuda {
 
 class LayerLoader {
  public:
-  /// `weights` and `config` must outlive it.
-  LayerLoader(const Weights& weights, const ModelConfig& config)
-      : weights_(weights), config_(config) {}
+  /// All must outlive it.
+  LayerLoader(const Weights& weights, const ModelConfig& config, WeightSenders& senders)
+      : weights_(weights), config_(config), senders_(senders) {}
   ~LayerLoader();
   LayerLoader(const LayerLoader&) = delete;
   LayerLoader& operator=(const LayerLoader&) = delete;
@@ -34,6 +35,7 @@ class LayerLoader {
 
   const Weights& weights_;
   const ModelConfig& config_;
+  WeightSenders& senders_;
   Launcher reading_;
   size_t copies_ = 1;
   WeightStore store_;

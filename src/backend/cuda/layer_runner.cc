@@ -36,7 +36,7 @@ class CudaLayerRunner final : public LayerRunner {
         kinds_(config),
         device_(std::move(device)),
         card_(card),
-        loader_(weights, config) {
+        loader_(weights, config, senders_) {
     kinds_.layers.clear();
     for (const LayerKind kind : config.layers)
       if (std::ranges::find(kinds_.layers, kind) == kinds_.layers.end())
@@ -97,6 +97,7 @@ class CudaLayerRunner final : public LayerRunner {
   DeviceBuffer staged_;
   std::unique_ptr<GptqLanes> gptq_;  // nullptr: the CPU rounds
   std::string gptq_note_;
+  WeightSenders senders_;
   LayerLoader loader_;
   int64_t start_bytes_ = 0;  // bytes of the card that start() took
   LayerSeconds seconds_;
@@ -241,9 +242,11 @@ Result<void> CudaLayerRunner::open_layer(int layer) {
 /// Before the first run, when the card has no weights and no sums yet.
 Result<std::unique_ptr<GradientDevice>> CudaLayerRunner::gradient_device(
     const GradientNeeds& needs) {
+  device_->use();
   return make_gradient_sweep({.weights = weights_,
                               .config = config_,
                               .launcher = launcher_,
+                              .senders = senders_,
                               .needs = needs,
                               .layer_bytes = samples_.layer_bytes,
                               .free_bytes = free_bytes() - kSpareBytes});

@@ -56,7 +56,10 @@ class GradientDevice {
   /// `random`: for each row a number in [0, 1) that draws the token after it.
   virtual void head(const GradientPass& pass, int draw, std::span<const double> random,
                     const SquaresSeen& seen) = 0;
+  /// `seen` is called now, or in the next call for this layer, or in finish_layer().
   virtual void backward(const GradientPass& pass, int draw, const SquaresSeen& seen) = 0;
+  /// After the last backward() of a layer.
+  virtual void finish_layer() {}
 };
 
 /// The samples that a GradientDevice is asked to take.

@@ -24,6 +24,17 @@ namespace nibble {
 /// By linear. Of an expert's linears: the tokens that it got.
 using FisherWeights = std::map<std::string, TokenWeights, std::less<>>;
 
+/// Where the time of a sweep on a device went, in seconds.
+struct FisherSeconds {
+  double samples = 0;  // finding and sending their embeddings
+  double memory = 0;   // taking that of the device, and giving it back
+  double weights = 0;  // waiting for them
+  double forward = 0;
+  double head = 0;
+  double backward = 0;
+  double squares = 0;  // gathering on the host, within the last two
+};
+
 struct FisherRequest {
   const Weights& weights;
   const ModelConfig& config;
@@ -34,6 +45,7 @@ struct FisherRequest {
   gradient::OutputGradientSeen also_seen = {};
   /// Does the sweep; nullptr: the CPU does. It shows no linears (also_seen).
   GradientDevice* device = nullptr;
+  FisherSeconds* seconds = nullptr;  // a device's parts are added there
   LayerWatch watch = {};  // told of rows through a layer, forward or backward, or through the head
 };
 

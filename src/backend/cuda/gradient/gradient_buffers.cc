@@ -87,7 +87,7 @@ int64_t GradientBuffers::cut(const ModelConfig& config, const PassLimits& limits
   constexpr int64_t kPerRow = 24, kPerAssignment = 5;  // more than the linears of any layer
   const int64_t rows = limits.rows, hidden = config.hidden;
   Cutter cutter(base);
-  cutter.take_all({&to.x, &to.middle, &to.y, &to.out, &to.dx}, rows * hidden);
+  cutter.take_all({&to.x, &to.middle, &to.y, &to.dx}, rows * hidden);
   to.squares_max = rows * (kPerRow + (config.moe ? kPerAssignment * config.moe->top_k : 0));
   cutter.take(to.squares, to.squares_max);
   cutter.take(to.random, rows);

@@ -33,7 +33,7 @@ struct MoeBuffers {
 };
 
 struct GradientBuffers {
-  float *x, *middle, *y, *out;  // [rows, hidden]; y: the feed-forward's input
+  float *x, *middle, *y;  // [rows, hidden]; y: the feed-forward's input
   float* dx;
   AttentionBuffers attention;
   DeltaBuffers delta;

@@ -258,9 +258,9 @@ void GradientLayer::delta_backward_rows(const float* dy, SquaresLog& squares) {
 
 // ---- the layer ----
 
-/// h -> at_.middle, the stream after the mixer, and what comes before the last matrix of the
-/// feed-forward. `starts`: where states of the delta rule are kept, or null.
-void GradientLayer::forward_but_last(const GradientRows& rows, const float* h, float* starts) {
+/// h -> at_.middle, the stream after the mixer, and at_.y, its norm. `starts`: where states of the
+/// delta rule are kept, or null.
+void GradientLayer::mixer_forward(const GradientRows& rows, const float* h, float* starts) {
   rows_ = rows;
   const int64_t hidden = config_.hidden, count = rows.rows * hidden;
   CUDA_CHECK(norm_forward(norm(weights_->input_norm, 1, hidden), {h, hidden, 0}, {at_.x, hidden, 0},
@@ -273,6 +273,10 @@ void GradientLayer::forward_but_last(const GradientRows& rows, const float* h, f
   CUDA_CHECK(add_rows(h, at_.middle, count, launcher_.stream));
   CUDA_CHECK(norm_forward(norm(weights_->post_norm, 1, hidden), {at_.middle, hidden, 0},
                           {at_.y, hidden, 0}, launcher_.stream));
+}
+
+/// at_.y -> what comes before the last matrix of the feed-forward.
+void GradientLayer::activations() {
   if (config_.moe) {
     moe_activations();
   } else {
@@ -281,7 +285,8 @@ void GradientLayer::forward_but_last(const GradientRows& rows, const float* h, f
 }
 
 void GradientLayer::forward(const GradientRows& rows, const float* h, float* out) {
-  forward_but_last(rows, h, nullptr);
+  mixer_forward(rows, h, nullptr);
+  activations();
   if (config_.moe) {
     moe_output(out);
   } else {
@@ -292,7 +297,10 @@ void GradientLayer::forward(const GradientRows& rows, const float* h, float* out
 
 void GradientLayer::backward(const GradientRows& rows, const float* h, float* dh,
                              SquaresLog& squares) {
-  forward_but_last(rows, h, at_.delta.starts);
+  squares.begin();
+  mixer_forward(rows, h, at_.delta.starts);
+  squares.tell();  // the pass before, while the card has work; its experts are still known
+  activations();
   const int64_t hidden = config_.hidden;
   if (config_.moe) {
     moe_backward(dh, squares);

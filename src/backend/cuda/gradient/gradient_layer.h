@@ -44,7 +44,7 @@ class GradientLayer {
   /// The residual stream h [rows, hidden] before the layer -> `out`, after it.
   void forward(const GradientRows& rows, const float* h, float* out);
   /// dh, the gradient of the stream after the layer, becomes that of the stream before it, h.
-  /// Notes the squared lengths of all linears.
+  /// Notes the squared lengths of all linears, and tells of those of the pass before.
   void backward(const GradientRows& rows, const float* h, float* dh, SquaresLog& squares);
 
  private:
@@ -81,7 +81,8 @@ class GradientLayer {
                       ProductResult result, float* out) const;
   DeviceLinear transposed_experts(const DeviceLinear& weight, int64_t cols);
   void route();
-  void forward_but_last(const GradientRows& rows, const float* h, float* starts);
+  void mixer_forward(const GradientRows& rows, const float* h, float* starts);
+  void activations();
   void mlp_activations(const MlpSources& sources, const MlpWeights& weights);
   void mlp_output(const MlpSources& sources, const MlpWeights& weights, float* out);
   void mlp_down_backward(const MlpSources& sources, const MlpWeights& weights,

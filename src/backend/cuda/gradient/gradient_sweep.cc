@@ -2,6 +2,7 @@
 #include "backend/cuda/gradient/gradient_sweep.h"
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 
 #include "backend/cuda/gradient/gradient_layer.h"
@@ -26,7 +27,8 @@ class CudaGradientSweep final : public GradientDevice {
         config_(request.config),
         launcher_(request.launcher),
         needs_(request.needs),
-        loader_(request.weights, request.config) {
+        senders_(request.senders),
+        loader_(request.weights, request.config, request.senders) {
     loader_.use(launcher_, 1);
   }
   /// Takes the memory of the card.
@@ -41,6 +43,7 @@ class CudaGradientSweep final : public GradientDevice {
   void head(const GradientPass& pass, int draw, std::span<const double> random,
             const SquaresSeen& seen) override;
   void backward(const GradientPass& pass, int draw, const SquaresSeen& seen) override;
+  void finish_layer() override { squares_.tell(); }
 
  private:
   int64_t row_bytes() const {
@@ -69,6 +72,7 @@ class CudaGradientSweep final : public GradientDevice {
     return bytes;
   }
   Result<void> upload_rope();
+  Result<WeightStore> load_head() const;
   Result<void> open_head();
   /// Tells the card where samples are.
   GradientRows place(const GradientPass& pass);
@@ -84,6 +88,7 @@ class CudaGradientSweep final : public GradientDevice {
   const ModelConfig& config_;
   Launcher launcher_;
   GradientNeeds needs_;
+  WeightSenders& senders_;
   LayerLoader loader_;
   int64_t group_rows_ = 0;
   PassLimits limits_;
@@ -97,6 +102,7 @@ class CudaGradientSweep final : public GradientDevice {
   SquaresLog squares_;
   std::vector<SampleOfRow> host_rows_;
   std::vector<DeltaSample> host_samples_;
+  std::future<Result<WeightStore>> next_head_;  // read while the last layer runs forward
 };
 
 Result<void> CudaGradientSweep::upload_rope() {
@@ -143,6 +149,7 @@ Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes)
          .advice = "use shorter samples (--calib-length), or --backend cpu"});
   arena_ = TRY(DeviceBuffer::allocate(*launcher_.device, arena, kWhat));
   GradientBuffers::cut(config_, limits_, arena_.as<std::byte>(), buffers_);
+  TRY(squares_.use(buffers_.squares, buffers_.squares_max, launcher_.stream));
   transposed_memory_ = TRY(DeviceBuffer::allocate(*launcher_.device, transposed, kWhat));
   transposed_.use(transposed_memory_.as<std::byte>(), transposed, launcher_.stream);
   gradient_product_prepare(launcher_);
@@ -169,16 +176,21 @@ Result<void> CudaGradientSweep::begin(std::span<const uint16_t> hidden) {
   return {};
 }
 
-/// The last layer stays where it is, since it comes next.
-Result<void> CudaGradientSweep::open_head() {
+Result<WeightStore> CudaGradientSweep::load_head() const {
   ModelConfig config = config_;
   config.layers.clear();
   Launcher reading = launcher_;
+  reading.device->use();
   reading.stream = launcher_.device->copy_stream();
-  head_store_ = TRY(WeightStore::load(
+  return WeightStore::load(
       Weights::made_up(weights_.tensors(),
                        {.head = weights_.head(), .final_norm = weights_.final_norm()}),
-      config, reading));
+      config, reading, {.senders = &senders_});
+}
+
+/// The last layer stays where it is, since it comes next.
+Result<void> CudaGradientSweep::open_head() {
+  head_store_ = TRY(next_head_.valid() ? next_head_.get() : load_head());
   transposed_.forget();
   logits_ = TRY(DeviceBuffer::allocate(*launcher_.device, logit_rows() * logit_bytes(), kWhat));
   return {};
@@ -192,6 +204,8 @@ Result<void> CudaGradientSweep::open(int layer, int next) {
   open_ = layer;
   if (layer == config_.layer_count()) return open_head();
   TRY(loader_.open(layer, next));
+  if (next == config_.layer_count())
+    next_head_ = std::async(std::launch::async, [this] { return load_head(); });
   layer_->open(loader_.store().layers.front(), weights_.layers()[static_cast<size_t>(layer)]);
   return {};
 }
@@ -228,12 +242,9 @@ void CudaGradientSweep::forward(const GradientPass& pass) {
 }
 
 void CudaGradientSweep::backward(const GradientPass& pass, int draw, const SquaresSeen& seen) {
-  squares_.begin(buffers_.squares, buffers_.squares_max, launcher_.stream);
-  const GradientRows rows = place(pass);
-  const float* h = state(open_, pass.first_row);
-  layer_->forward(rows, h, buffers_.out);
-  layer_->backward(rows, h, gradient(draw, pass.first_row), squares_);
-  squares_.report(seen);
+  layer_->backward(place(pass), state(open_, pass.first_row), gradient(draw, pass.first_row),
+                   squares_);
+  squares_.send(seen);
 }
 
 /// `ids`: rows of the pass that follow one another; h and dh are theirs.
@@ -276,7 +287,7 @@ void CudaGradientSweep::head_rows(const float* h, float* dh, std::span<const int
 void CudaGradientSweep::head(const GradientPass& pass, int draw, std::span<const double> random,
                              const SquaresSeen& seen) {
   CHECK(std::ssize(random) == pass.rows(), random.size(), " numbers for ", pass.rows(), " rows");
-  squares_.begin(buffers_.squares, buffers_.squares_max, launcher_.stream);
+  squares_.begin();
   CUDA_CHECK(cudaMemcpyAsync(buffers_.random, random.data(), random.size_bytes(),
                              cudaMemcpyHostToDevice, launcher_.stream));
   const int64_t most = logit_rows();
@@ -288,7 +299,8 @@ void CudaGradientSweep::head(const GradientPass& pass, int draw, std::span<const
               std::span<const int32_t>(ids).subspan(static_cast<size_t>(first),
                                                     static_cast<size_t>(count)));
   }
-  squares_.report(seen);
+  squares_.send(seen);
+  squares_.tell();
 }
 
 Result<void> refuse_unsupported(const Weights& weights, const ModelConfig& config) {

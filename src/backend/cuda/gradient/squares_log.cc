@@ -5,11 +5,17 @@
 
 namespace nibble::cuda {
 
-void SquaresLog::begin(double* memory, int64_t most, cudaStream_t stream) {
+Result<void> SquaresLog::use(double* memory, int64_t most, cudaStream_t stream) {
   memory_ = memory;
   most_ = most;
-  used_ = 0;
   stream_ = stream;
+  values_ = TRY(PinnedBuffer::allocate(most * int64_t{sizeof(double)}, "squared lengths"));
+  there_ = Event::create();
+  return {};
+}
+
+void SquaresLog::begin() {
+  used_ = 0;
   noted_.clear();
 }
 
@@ -39,21 +45,29 @@ int64_t SquaresLog::labels(const LabelRows& rows, uint16_t* gradient) {
   return place;
 }
 
-void SquaresLog::report(const SquaresSeen& seen) {
-  values_.resize(static_cast<size_t>(used_));
-  CUDA_CHECK(cudaMemcpyAsync(values_.data(), memory_, values_.size() * sizeof(double),
-                             cudaMemcpyDeviceToHost, stream_));
-  CUDA_CHECK(cudaStreamSynchronize(stream_));
+void SquaresLog::send(const SquaresSeen& seen) {
+  CHECK(!seen_, "squared lengths of the pass before are not told");
+  CUDA_CHECK(cudaMemcpyAsync(values_.as<double>(), memory_,
+                             static_cast<size_t>(used_) * sizeof(double), cudaMemcpyDeviceToHost,
+                             stream_));
+  there_.record(stream_);
+  seen_ = seen;
+  std::swap(sent_, noted_);
+}
+
+void SquaresLog::tell() {
+  if (!seen_) return;
+  there_.wait();
   const auto part = [&](int64_t place, int64_t count) {
-    return std::span<const double>(values_).subspan(static_cast<size_t>(place),
-                                                    static_cast<size_t>(count));
+    return std::span<const double>(values_.as<double>() + place, static_cast<size_t>(count));
   };
-  for (const Noted& one : noted_)
+  for (const Noted& one : sent_)
     if (one.count > 0)
-      seen({.linear = *one.linear,
-            .rows = one.rows,
-            .inputs = part(one.inputs, one.count),
-            .gradients = part(one.gradients, one.count)});
+      seen_({.linear = *one.linear,
+             .rows = one.rows,
+             .inputs = part(one.inputs, one.count),
+             .gradients = part(one.gradients, one.count)});
+  seen_ = {};
 }
 
 }  // namespace nibble::cuda
