@@ -74,6 +74,7 @@ class CudaLayerRunner final : public LayerRunner {
   void enter(const Context& context, const SamplePass& pass, const float* norm);
   void leave(const SamplePass& pass);
   void run_pass(const SamplePass& pass, LayerKind kind, HiddenStates hidden);
+  uint16_t* all_hidden();  // on the card or on the host
   uint16_t* hidden_of(const SamplePass& pass);
   template <typename Pass>
   Result<void> for_each_pass(const LayerWatch& watch, const Pass& run);
@@ -245,6 +246,7 @@ Result<std::unique_ptr<GradientDevice>> CudaLayerRunner::gradient_device(
   device_->use();
   return make_gradient_sweep({.weights = weights_,
                               .config = config_,
+                              .embedded = all_hidden(),
                               .launcher = launcher_,
                               .senders = senders_,
                               .needs = needs,
@@ -272,9 +274,12 @@ Context CudaLayerRunner::context_of(const SamplePass& pass) {
   return context;
 }
 
+uint16_t* CudaLayerRunner::all_hidden() {
+  return hidden_.bytes() > 0 ? hidden_.as<uint16_t>() : samples_.hidden.data();
+}
+
 uint16_t* CudaLayerRunner::hidden_of(const SamplePass& pass) {
-  uint16_t* all = hidden_.bytes() > 0 ? hidden_.as<uint16_t>() : samples_.hidden.data();
-  return all + pass.first_row * config_.hidden;
+  return all_hidden() + pass.first_row * config_.hidden;
 }
 
 void CudaLayerRunner::enter(const Context& context, const SamplePass& pass, const float* norm) {

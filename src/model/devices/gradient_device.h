@@ -47,8 +47,8 @@ class GradientDevice {
   virtual int64_t group_rows() const = 0;
   /// A pass has no more than these, or is one longer sample.
   virtual PassLimits pass_limits() const = 0;
-  /// The embeddings of a group's rows, BF16 [rows, D].
-  virtual Result<void> begin(std::span<const uint16_t> hidden) = 0;
+  /// A group's rows: `rows` of all samples, from `first_row` on, whose embeddings the device knows.
+  virtual Result<void> begin(int64_t first_row, int64_t rows) = 0;
   /// Reads the weights of a layer, or of the head: layer_count(). `next` is read meanwhile unless
   /// it is no layer.
   virtual Result<void> open(int layer, int next) = 0;

@@ -25,12 +25,12 @@ const TokenWeights* Calibration::State::weights_of(const TappedInput& input) con
 Result<void> Calibration::State::weigh_tokens() {
   if (!options.fisher || fisher) return {};
   const auto begin = Clock::now();
-  const LayerSamples samples = TRY(embedded_samples(checkpoint, weights, config, data));
-  const double embedded = since(begin);
-  const auto taking = Clock::now();
   std::unique_ptr<GradientDevice> device = TRY(options.runner->gradient_device(
       {.rows = data.tokens(), .longest = data.longest(), .draws = options.fisher->label_draws}));
-  const double taken = since(taking);
+  const double taken = since(begin);
+  const LayerSamples samples = device == nullptr
+                                   ? TRY(embedded_samples(checkpoint, weights, config, data))
+                                   : sample_lengths(data);
   fisher = TRY(gather_fisher_weights({.weights = weights,
                                       .config = config,
                                       .samples = samples,
@@ -41,7 +41,6 @@ Result<void> Calibration::State::weigh_tokens() {
                                       .watch = watch()}));
   const auto giving = Clock::now();
   device.reset();
-  sweep_parts.samples += embedded;
   sweep_parts.memory += taken + since(giving);
   sweep_seconds = since(begin);
   seconds += sweep_seconds;

@@ -85,10 +85,7 @@ void DeviceSweep::head(const Stretch& stretch, int draw) {
 
 Result<void> DeviceSweep::begin(const Stretch& group) {
   const Span span(spent_.samples);
-  const int64_t hidden = request_.config.hidden;
-  return device_.begin(std::span(request_.samples.hidden)
-                           .subspan(static_cast<size_t>(group.first_token * hidden),
-                                    static_cast<size_t>(group.rows() * hidden)));
+  return device_.begin(group.first_token, group.rows());
 }
 
 Result<void> DeviceSweep::run_group(const Stretch& group) {

@@ -26,7 +26,7 @@ using FisherWeights = std::map<std::string, TokenWeights, std::less<>>;
 
 /// Where the time of a sweep on a device went, in seconds.
 struct FisherSeconds {
-  double samples = 0;  // finding and sending their embeddings
+  double samples = 0;  // taking their embeddings
   double memory = 0;   // taking that of the device, and giving it back
   double weights = 0;  // waiting for them
   double forward = 0;
@@ -38,7 +38,7 @@ struct FisherSeconds {
 struct FisherRequest {
   const Weights& weights;
   const ModelConfig& config;
-  const LayerSamples& samples;  // lengths, and the embeddings
+  const LayerSamples& samples;  // lengths, and without a device the embeddings
   std::function<bool(const std::string& module)> wants = {};
   FisherOptions options = {};
   /// Is shown every linear of every pass and draw too, one layer after another, the last one first.

@@ -25,6 +25,7 @@ class CudaGradientSweep final : public GradientDevice {
   explicit CudaGradientSweep(const GradientSweepRequest& request)
       : weights_(request.weights),
         config_(request.config),
+        embedded_(request.embedded),
         launcher_(request.launcher),
         needs_(request.needs),
         senders_(request.senders),
@@ -37,7 +38,7 @@ class CudaGradientSweep final : public GradientDevice {
   std::string description() const override;
   int64_t group_rows() const override { return group_rows_; }
   PassLimits pass_limits() const override { return limits_; }
-  Result<void> begin(std::span<const uint16_t> hidden) override;
+  Result<void> begin(int64_t first_row, int64_t rows) override;
   Result<void> open(int layer, int next) override;
   void forward(const GradientPass& pass) override;
   void head(const GradientPass& pass, int draw, std::span<const double> random,
@@ -86,6 +87,7 @@ class CudaGradientSweep final : public GradientDevice {
 
   const Weights& weights_;
   const ModelConfig& config_;
+  const uint16_t* embedded_;
   Launcher launcher_;
   GradientNeeds needs_;
   WeightSenders& senders_;
@@ -166,13 +168,16 @@ std::string CudaGradientSweep::description() const {
                 " tokens, ", (arena_.bytes() + streams_.bytes()) >> 20, " MiB");
 }
 
-Result<void> CudaGradientSweep::begin(std::span<const uint16_t> hidden) {
-  const auto count = static_cast<int64_t>(hidden.size());
-  CHECK(count <= group_rows_ * config_.hidden, count / config_.hidden, " rows of ", group_rows_);
+Result<void> CudaGradientSweep::begin(int64_t first_row, int64_t rows) {
+  CHECK(rows <= group_rows_, rows, " rows of ", group_rows_);
+  const int64_t count = rows * config_.hidden;
   // The stream after the last layer is not there yet: it lends its memory.
   auto* staged = reinterpret_cast<uint16_t*>(state(config_.layer_count(), 0));
-  copy_to_device(staged, hidden.data(), count * int64_t{sizeof(uint16_t)});
+  CUDA_CHECK(cudaMemcpyAsync(staged, embedded_ + first_row * config_.hidden,
+                             static_cast<size_t>(count) * sizeof(uint16_t), cudaMemcpyDefault,
+                             launcher_.stream));
   CUDA_CHECK(widen_rows(staged, count, state(0, 0), launcher_.stream));
+  CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
   return {};
 }
 

@@ -16,6 +16,7 @@ namespace nibble::cuda {
 struct GradientSweepRequest {
   const Weights& weights;  // it, the config and the card must outlive the sweep
   const ModelConfig& config;
+  const uint16_t* embedded;  // BF16 [rows, hidden] of all samples, on the card or on the host
   Launcher launcher;
   WeightSenders& senders;  // outlives it too
   GradientNeeds needs;
