@@ -70,8 +70,8 @@ class LayerRunner {
   /// True if gradient_device() gives one.
   virtual bool sweeps() const { return false; }
   /// The backward sweep where the runner runs, after start() and before the first layer; nullptr:
-  /// it has none. It must end before the runner runs. Errors: no_memory with the numbers;
-  /// unsupported.
+  /// it has none. It knows the embeddings of start(), and must end before the runner runs. Errors:
+  /// no_memory with the numbers; unsupported.
   virtual Result<std::unique_ptr<GradientDevice>> gradient_device(const GradientNeeds&) {
     return std::unique_ptr<GradientDevice>();
   }

@@ -277,6 +277,7 @@ Result<void> QuantizeRun::run_part(const std::vector<Unit>& all, int part, Threa
 Result<void> QuantizeRun::run() {
   ThreadPool threads(options_.threads > 0 ? options_.threads : usable_cores());
   const std::vector<Unit> all = units();
+  if (options_.calibration != nullptr) options_.calibration->begin();
   TRY(run_part(all, -1, threads));
   const int parts = options_.calibration == nullptr ? 0 : options_.calibration->parts();
   for (int part = 0; part < parts; ++part) {

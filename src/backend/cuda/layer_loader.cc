@@ -18,7 +18,8 @@ void LayerLoader::use(const Launcher& launcher, size_t copies) {
 Result<WeightStore> LayerLoader::load(int layer) const {
   ModelConfig one = config_;
   one.layers = {config_.layers[static_cast<size_t>(layer)]};
-  WeightStore store = TRY(WeightStore::load(weights_.only(layer), one, reading_));
+  WeightStore store =
+      TRY(WeightStore::load(weights_.only(layer), one, reading_, {.senders = &senders_}));
   store.layers.resize(copies_, store.layers.front());
   return store;
 }
@@ -39,7 +40,10 @@ void LayerLoader::close() {
 }
 
 Result<void> LayerLoader::open(int layer, int next) {
-  if (layer == layer_) return {};
+  if (layer == layer_) {
+    if (!next_.valid()) load_next(next);
+    return {};
+  }
   layer_ = -1;
   store_ = WeightStore();
   if (next_.valid()) {

@@ -4,6 +4,7 @@
 #include <future>
 
 #include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/weights/weight_senders.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "model/config/config.h"
 #include "model/weights/weights.h"
@@ -12,9 +13,9 @@ namespace nibble::cuda {
 
 class LayerLoader {
  public:
-  /// `weights` and `config` must outlive it.
-  LayerLoader(const Weights& weights, const ModelConfig& config)
-      : weights_(weights), config_(config) {}
+  /// All must outlive it.
+  LayerLoader(const Weights& weights, const ModelConfig& config, WeightSenders& senders)
+      : weights_(weights), config_(config), senders_(senders) {}
   ~LayerLoader();
   LayerLoader(const LayerLoader&) = delete;
   LayerLoader& operator=(const LayerLoader&) = delete;
@@ -22,7 +23,7 @@ class LayerLoader {
   /// The card; and how often a store has its one layer.
   void use(const Launcher& launcher, size_t copies);
   /// store() becomes the weights of `layer` unless it has them already; begins to read `next`
-  /// unless that is no layer. Errors: those of reading.
+  /// unless that is no layer, or another one is being read. Errors: those of reading.
   Result<void> open(int layer, int next);
   /// Gives back the memory of both.
   void close();
@@ -34,6 +35,7 @@ class LayerLoader {
 
   const Weights& weights_;
   const ModelConfig& config_;
+  WeightSenders& senders_;
   Launcher reading_;
   size_t copies_ = 1;
   WeightStore store_;

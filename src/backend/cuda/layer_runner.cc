@@ -36,7 +36,7 @@ class CudaLayerRunner final : public LayerRunner {
         kinds_(config),
         device_(std::move(device)),
         card_(card),
-        loader_(weights, config) {
+        loader_(weights, config, senders_) {
     kinds_.layers.clear();
     for (const LayerKind kind : config.layers)
       if (std::ranges::find(kinds_.layers, kind) == kinds_.layers.end())
@@ -74,6 +74,7 @@ class CudaLayerRunner final : public LayerRunner {
   void enter(const Context& context, const SamplePass& pass, const float* norm);
   void leave(const SamplePass& pass);
   void run_pass(const SamplePass& pass, LayerKind kind, HiddenStates hidden);
+  uint16_t* all_hidden();  // on the card or on the host
   uint16_t* hidden_of(const SamplePass& pass);
   template <typename Pass>
   Result<void> for_each_pass(const LayerWatch& watch, const Pass& run);
@@ -97,6 +98,7 @@ class CudaLayerRunner final : public LayerRunner {
   DeviceBuffer staged_;
   std::unique_ptr<GptqLanes> gptq_;  // nullptr: the CPU rounds
   std::string gptq_note_;
+  WeightSenders senders_;
   LayerLoader loader_;
   int64_t start_bytes_ = 0;  // bytes of the card that start() took
   LayerSeconds seconds_;
@@ -241,9 +243,12 @@ Result<void> CudaLayerRunner::open_layer(int layer) {
 /// Before the first run, when the card has no weights and no sums yet.
 Result<std::unique_ptr<GradientDevice>> CudaLayerRunner::gradient_device(
     const GradientNeeds& needs) {
+  device_->use();
   return make_gradient_sweep({.weights = weights_,
                               .config = config_,
+                              .embedded = all_hidden(),
                               .launcher = launcher_,
+                              .senders = senders_,
                               .needs = needs,
                               .layer_bytes = samples_.layer_bytes,
                               .free_bytes = free_bytes() - kSpareBytes});
@@ -269,9 +274,12 @@ Context CudaLayerRunner::context_of(const SamplePass& pass) {
   return context;
 }
 
+uint16_t* CudaLayerRunner::all_hidden() {
+  return hidden_.bytes() > 0 ? hidden_.as<uint16_t>() : samples_.hidden.data();
+}
+
 uint16_t* CudaLayerRunner::hidden_of(const SamplePass& pass) {
-  uint16_t* all = hidden_.bytes() > 0 ? hidden_.as<uint16_t>() : samples_.hidden.data();
-  return all + pass.first_row * config_.hidden;
+  return all_hidden() + pass.first_row * config_.hidden;
 }
 
 void CudaLayerRunner::enter(const Context& context, const SamplePass& pass, const float* norm) {

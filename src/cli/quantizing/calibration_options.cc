@@ -134,6 +134,13 @@ std::string PreparedCalibration::seconds_text() const {
   };
   std::string line = seconds("calibrated in ", run->seconds());
   if (fisher) line += seconds(", of which weights of tokens ", run->sweep_seconds());
+  const FisherSeconds& sweep = run->sweep_parts();
+  if (sweep.backward > 0)
+    line += concat(" (", seconds("embeddings ", sweep.samples), seconds(", memory ", sweep.memory),
+                   seconds(", waiting for weights ", sweep.weights),
+                   seconds(", forward ", sweep.forward), seconds(", head ", sweep.head),
+                   seconds(", backward ", sweep.backward),
+                   seconds(", of these lengths on the host ", sweep.squares), ")");
   if (spent.passes > 0)
     line += concat(" (", seconds("passes ", spent.passes),
                    seconds(", waiting for weights ", spent.weights),

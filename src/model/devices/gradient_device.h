@@ -47,8 +47,8 @@ class GradientDevice {
   virtual int64_t group_rows() const = 0;
   /// A pass has no more than these, or is one longer sample.
   virtual PassLimits pass_limits() const = 0;
-  /// The embeddings of a group's rows, BF16 [rows, D].
-  virtual Result<void> begin(std::span<const uint16_t> hidden) = 0;
+  /// A group's rows: `rows` of all samples, from `first_row` on, whose embeddings the device knows.
+  virtual Result<void> begin(int64_t first_row, int64_t rows) = 0;
   /// Reads the weights of a layer, or of the head: layer_count(). `next` is read meanwhile unless
   /// it is no layer.
   virtual Result<void> open(int layer, int next) = 0;
@@ -56,7 +56,10 @@ class GradientDevice {
   /// `random`: for each row a number in [0, 1) that draws the token after it.
   virtual void head(const GradientPass& pass, int draw, std::span<const double> random,
                     const SquaresSeen& seen) = 0;
+  /// `seen` is called now, or in the next call for this layer, or in finish_layer().
   virtual void backward(const GradientPass& pass, int draw, const SquaresSeen& seen) = 0;
+  /// After the last backward() of a layer.
+  virtual void finish_layer() {}
 };
 
 /// The samples that a GradientDevice is asked to take.

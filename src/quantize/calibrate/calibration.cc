@@ -71,6 +71,7 @@ Result<void> Calibration::State::take_part(int index) {
     taps = std::move(next_taps);
     return done;
   }
+  TRY(weigh_tokens());
   taps = taps_of(static_cast<size_t>(index));
   return run_part(parts[static_cast<size_t>(index)], taps);
 }
@@ -78,9 +79,11 @@ Result<void> Calibration::State::take_part(int index) {
 void Calibration::State::start_next() {
   next = current + 1;
   if (!options.runner->leaves_cores_free() || next >= static_cast<int>(parts.size())) return;
-  next_taps = taps_of(static_cast<size_t>(next));
-  next_run = std::async(std::launch::async,
-                        [this] { return run_part(parts[static_cast<size_t>(next)], next_taps); });
+  next_run = std::async(std::launch::async, [this]() -> Result<void> {
+    TRY(weigh_tokens());
+    next_taps = taps_of(static_cast<size_t>(next));
+    return run_part(parts[static_cast<size_t>(next)], next_taps);
+  });
 }
 
 /// Takes down what outlives the part; refuses inputs that are mostly no numbers.
@@ -136,8 +139,12 @@ int Calibration::part_of(const std::string& module) const {
   return part == state_->part_index.end() ? -1 : part->second;
 }
 
+void Calibration::begin() {
+  CHECK(state_->current < 0 && !state_->next_run.valid(), "begun twice");
+  state_->start_next();
+}
+
 Result<void> Calibration::run(int index) {
-  TRY(state_->weigh_tokens());
   TRY(state_->take_part(index));
   TRY(state_->finish(state_->parts[static_cast<size_t>(index)]));
   state_->start_next();
@@ -167,6 +174,8 @@ GptqDevice* Calibration::gptq_device() const {
 }
 
 double Calibration::sweep_seconds() const { return state_->sweep_seconds; }
+
+const FisherSeconds& Calibration::sweep_parts() const { return state_->sweep_parts; }
 
 double Calibration::seconds() const {
   CHECK(!state_->next_run.valid(), "a part is running");

@@ -81,6 +81,9 @@ class Calibration {
   int parts() const;
   /// The part that knows the input of a linear, or -1: never looked at (an embedding).
   int part_of(const std::string& module) const;
+  /// Before the first run(): its work begins where the runner leaves the cores free, beside what
+  /// needs no data. Without this call it begins then.
+  void begin();
   /// Runs part `index`, the next one, and before the first the sweep for the weights of tokens, if
   /// they are wanted. find() then knows its linears, until the next run. A runner
   /// that leaves the cores free begins the part after it at once. Errors:
@@ -102,6 +105,8 @@ class Calibration {
   double seconds() const;
   /// Wall time of the sweep for weights of tokens; 0 without one.
   double sweep_seconds() const;
+  /// Where a device spent that time; zeros without one.
+  const FisherSeconds& sweep_parts() const;
   /// Routed tokens, of all layers run so far.
   const std::vector<ExpertTokens>& expert_tokens() const;
   int64_t bad_tokens() const;  // inputs with NaN or infinity, over all linears

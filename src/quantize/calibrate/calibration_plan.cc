@@ -172,9 +172,7 @@ CalibrationMemory Calibration::State::memory() const {
   for (int layer = 0; layer < config.layer_count(); ++layer)
     memory.layer_bytes = std::max(memory.layer_bytes, layer_bytes(layer));
   if (!options.fisher) return memory;
-  if (options.runner != nullptr && options.runner->sweeps()) {
-    memory.sweep_bytes = memory.hidden_bytes;  // the embeddings once more
-  } else {
+  if (options.runner == nullptr || !options.runner->sweeps()) {
     const int64_t head_bytes = 2 * linear_bytes(checkpoint, weights.head());
     memory.sweep_bytes =
         fisher_state_bytes(data.tokens(), data.longest(), config, *options.fisher) +

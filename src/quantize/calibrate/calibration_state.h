@@ -49,6 +49,7 @@ struct Calibration::State {
   int64_t rows_done = 0;
   double seconds = 0;
   double sweep_seconds = 0;  // of those
+  FisherSeconds sweep_parts;
   int current = -1;
   // The part after it, if the runner leaves the cores free: it runs while this one's is rounded.
   Taps next_taps = {};

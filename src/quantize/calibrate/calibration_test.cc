@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <limits>
 
 #include "backend/reference/reference_backend.h"
@@ -196,6 +198,32 @@ TEST(Calibration, ThePartThatRunsMeanwhileIsPlannedForAndItsErrorsCome) {
   EXPECT_EQ(runner->runs, 2);
   ASSERT_FALSE(done.ok());
   EXPECT_EQ(done.error().message, "no room for layer 1");
+}
+
+TEST(Calibration, BeginsBeforeItsFirstPartIsAskedFor) {
+  const Model model(Layout::dense);
+  const CalibrationData data = random_data();
+  CalibrationOptions wanted = options(SecondMoment::blocks);
+  const auto make = wanted.make_backend;
+  std::promise<void> begun;
+  std::atomic<int> made = 0;
+  const auto runner =
+      std::make_shared<Aside>(model, [&](const Weights& weights, const ModelConfig& config) {
+        if (++made == 1) begun.set_value();
+        return make(weights, config);
+      });
+  wanted.runner = runner;
+  Calibration run =
+      Calibration::start(*model.checkpoint, model.weights, model.config, data, std::move(wanted))
+          .value();
+  run.begin();
+  EXPECT_EQ(begun.get_future().wait_for(std::chrono::seconds(300)), std::future_status::ready);
+  ASSERT_TRUE(run.run(0).ok());
+  const InputStatistics* seen = run.find(model.weights.layers()[0].dense_mlp.gate.module);
+  ASSERT_NE(seen, nullptr);
+  EXPECT_EQ(seen->tokens, data.tokens());
+  ASSERT_TRUE(run.run(1).ok());
+  EXPECT_EQ(runner->runs, 2);
 }
 
 TEST(Calibration, InputScalesArePowersOfTwoWithHeadroom) {

@@ -5,6 +5,14 @@
 #include "quantize/calibrate/embedded_samples.h"
 
 namespace nibble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
 
 /// nullptr: all tokens count alike, as of a linear that no token of the sweep came to.
 const TokenWeights* Calibration::State::weights_of(const TappedInput& input) const {
@@ -16,19 +24,25 @@ const TokenWeights* Calibration::State::weights_of(const TappedInput& input) con
 /// The sweep, once, before the first part.
 Result<void> Calibration::State::weigh_tokens() {
   if (!options.fisher || fisher) return {};
-  const auto begin = std::chrono::steady_clock::now();
-  const LayerSamples samples = TRY(embedded_samples(checkpoint, weights, config, data));
-  const auto device = TRY(options.runner->gradient_device(
+  const auto begin = Clock::now();
+  std::unique_ptr<GradientDevice> device = TRY(options.runner->gradient_device(
       {.rows = data.tokens(), .longest = data.longest(), .draws = options.fisher->label_draws}));
+  const double taken = since(begin);
+  const LayerSamples samples = device == nullptr
+                                   ? TRY(embedded_samples(checkpoint, weights, config, data))
+                                   : sample_lengths(data);
   fisher = TRY(gather_fisher_weights({.weights = weights,
                                       .config = config,
                                       .samples = samples,
                                       .wants = options.wants_moment,
                                       .options = *options.fisher,
                                       .device = device.get(),
+                                      .seconds = &sweep_parts,
                                       .watch = watch()}));
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  sweep_seconds = took.count();
+  const auto giving = Clock::now();
+  device.reset();
+  sweep_parts.memory += taken + since(giving);
+  sweep_seconds = since(begin);
   seconds += sweep_seconds;
   return {};
 }

@@ -90,6 +90,7 @@ class SweepingRunner final : public LayerRunner {
   std::string description() const override { return "sweeping"; }
   Result<void> start(LayerSamples samples) override {
     weight_bytes = samples.weight_bytes;
+    hidden_ = samples.hidden;
     return runner_->start(std::move(samples));
   }
   Result<void> run_layer(int layer, HiddenStates hidden, Taps& taps,
@@ -104,7 +105,7 @@ class SweepingRunner final : public LayerRunner {
   Result<std::unique_ptr<GradientDevice>> gradient_device(const GradientNeeds& needs) override {
     asked = needs;
     auto device =
-        std::make_unique<CpuGradientDevice>(model_.weights, model_.config, needs.longest,
+        std::make_unique<CpuGradientDevice>(model_.weights, model_.config, hidden_, needs.longest,
                                             PassLimits{.rows = needs.longest, .sequences = 1});
     passes = device->passes;
     return std::unique_ptr<GradientDevice>(std::move(device));
@@ -116,6 +117,7 @@ class SweepingRunner final : public LayerRunner {
 
  private:
   const Model& model_;
+  std::vector<uint16_t> hidden_;
   std::unique_ptr<LayerRunner> runner_;
 };
 

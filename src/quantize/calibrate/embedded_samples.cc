@@ -46,11 +46,16 @@ Result<std::vector<uint16_t>> embed(const Checkpoint& checkpoint, const Weights&
 
 }  // namespace
 
-Result<LayerSamples> embedded_samples(const Checkpoint& checkpoint, const Weights& weights,
-                                      const ModelConfig& config, const CalibrationData& data) {
+LayerSamples sample_lengths(const CalibrationData& data) {
   LayerSamples samples;
   for (const CalibrationSample& sample : data.samples)
     samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
+  return samples;
+}
+
+Result<LayerSamples> embedded_samples(const Checkpoint& checkpoint, const Weights& weights,
+                                      const ModelConfig& config, const CalibrationData& data) {
+  LayerSamples samples = sample_lengths(data);
   samples.hidden = TRY(embed(checkpoint, weights, config, data));
   return samples;
 }

@@ -10,6 +10,9 @@
 
 namespace nibble {
 
+/// The lengths alone.
+LayerSamples sample_lengths(const CalibrationData& data);
+
 /// Lengths, and BF16 rows of the embedding. Errors: unsupported for a quantized embedding,
 /// invalid_argument for an id beyond the vocabulary, io.
 Result<LayerSamples> embedded_samples(const Checkpoint& checkpoint, const Weights& weights,

@@ -38,7 +38,7 @@ TEST_F(FisherDevice, GivesTheWeightsOfTheCpuInAnyGroupsAndPasses) {
        {PassLimits{.rows = tokens, .sequences = 100}, PassLimits{.rows = 1, .sequences = 100},
         PassLimits{.rows = tokens, .sequences = 1}})
     for (const int64_t group : {tokens, longest}) {
-      test::CpuGradientDevice device(model_.weights, model_.config, group, limits);
+      test::CpuGradientDevice device(model_.weights, model_.config, samples_.hidden, group, limits);
       int64_t rows = 0;
       const FisherWeights found =
           gather_fisher_weights(request(&device, {.rows_done = [&](int64_t more) {
@@ -58,7 +58,7 @@ TEST_F(FisherDevice, GivesTheWeightsOfTheCpuInAnyGroupsAndPasses) {
 }
 
 TEST_F(FisherDevice, StopsWhenAsked) {
-  test::CpuGradientDevice device(model_.weights, model_.config, 1 << 20,
+  test::CpuGradientDevice device(model_.weights, model_.config, samples_.hidden, 1 << 20,
                                  {.rows = 64, .sequences = 4});
   int asked = 0;
   const auto stopped = gather_fisher_weights(request(&device, {.check = [&]() -> Result<void> {

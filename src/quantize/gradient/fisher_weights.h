@@ -24,16 +24,28 @@ namespace nibble {
 /// By linear. Of an expert's linears: the tokens that it got.
 using FisherWeights = std::map<std::string, TokenWeights, std::less<>>;
 
+/// Where the time of a sweep on a device went, in seconds.
+struct FisherSeconds {
+  double samples = 0;  // taking their embeddings
+  double memory = 0;   // taking that of the device, and giving it back
+  double weights = 0;  // waiting for them
+  double forward = 0;
+  double head = 0;
+  double backward = 0;
+  double squares = 0;  // gathering on the host, within the last two
+};
+
 struct FisherRequest {
   const Weights& weights;
   const ModelConfig& config;
-  const LayerSamples& samples;  // lengths, and the embeddings
+  const LayerSamples& samples;  // lengths, and without a device the embeddings
   std::function<bool(const std::string& module)> wants = {};
   FisherOptions options = {};
   /// Is shown every linear of every pass and draw too, one layer after another, the last one first.
   gradient::OutputGradientSeen also_seen = {};
   /// Does the sweep; nullptr: the CPU does. It shows no linears (also_seen).
   GradientDevice* device = nullptr;
+  FisherSeconds* seconds = nullptr;  // a device's parts are added there
   LayerWatch watch = {};  // told of rows through a layer, forward or backward, or through the head
 };
 

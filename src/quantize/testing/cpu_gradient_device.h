@@ -15,17 +15,23 @@ namespace nibble::test {
 
 class CpuGradientDevice final : public GradientDevice {
  public:
-  CpuGradientDevice(const Weights& weights, const ModelConfig& config, int64_t group_rows,
-                    PassLimits limits)
-      : weights_(weights), config_(config), group_rows_(group_rows), limits_(limits) {}
+  /// `hidden`: the embeddings of all samples.
+  CpuGradientDevice(const Weights& weights, const ModelConfig& config, std::vector<uint16_t> hidden,
+                    int64_t group_rows, PassLimits limits)
+      : weights_(weights),
+        config_(config),
+        hidden_(std::move(hidden)),
+        group_rows_(group_rows),
+        limits_(limits) {}
 
   std::string description() const override { return "the CPU as a device"; }
   int64_t group_rows() const override { return group_rows_; }
   PassLimits pass_limits() const override { return limits_; }
 
-  Result<void> begin(std::span<const uint16_t> hidden) override {
+  Result<void> begin(int64_t first_row, int64_t rows) override {
     ++groups;
-    const auto rows = std::ssize(hidden) / config_.hidden;
+    const auto hidden = std::span(hidden_).subspan(static_cast<size_t>(first_row * config_.hidden),
+                                                   static_cast<size_t>(rows * config_.hidden));
     states_.assign(static_cast<size_t>(config_.layer_count()) + 1,
                    gradient::Rows(rows, config_.hidden));
     gradients_.assign(2, gradient::Rows(rows, config_.hidden));
@@ -103,6 +109,7 @@ class CpuGradientDevice final : public GradientDevice {
 
   const Weights& weights_;
   const ModelConfig& config_;
+  std::vector<uint16_t> hidden_;
   int64_t group_rows_;
   PassLimits limits_;
   ThreadPool threads_{1};

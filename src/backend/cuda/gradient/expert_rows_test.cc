@@ -18,7 +18,7 @@ TEST(ExpertRows, AreSortedByHandAsHere) {
   EXPECT_EQ(found.weight, (std::vector<float>{0.2F, 0.3F, 0.1F, 0.6F, 0.4F, 0.5F}));
   EXPECT_EQ(found.slots, (std::vector<int32_t>{0, 2, 1, 4, 3, 5}));
   ASSERT_EQ(found.tiles.size(), 3U);
-  EXPECT_EQ(found.tiles[1].index, 2);
+  EXPECT_EQ(found.tiles[1].expert, 2);
   EXPECT_EQ(found.tiles[1].begin, 2);
   EXPECT_EQ(found.tiles[1].count, 2);
 }
@@ -34,13 +34,13 @@ TEST(ExpertRows, TilesCoverEveryAssignmentOnce) {
   const std::vector<float> weights(chosen.size(), 1.0F);
   const ExpertRows found = sort_by_expert(chosen, weights, kChoices, kExperts);
   int32_t next = 0;
-  for (const ProductTile& tile : found.tiles) {
+  for (const ExpertTile& tile : found.tiles) {
     EXPECT_EQ(tile.begin, next);
     EXPECT_GT(tile.count, 0);
-    EXPECT_LE(tile.count, kProductTileRows);
+    EXPECT_LE(tile.count, kTileTokens);
     next += tile.count;
     for (int32_t a = tile.begin; a < next; ++a)
-      EXPECT_EQ(found.expert[static_cast<size_t>(a)], tile.index);
+      EXPECT_EQ(found.expert[static_cast<size_t>(a)], tile.expert);
   }
   EXPECT_EQ(next, kRows * kChoices);
   for (size_t i = 0; i < found.slots.size(); ++i)

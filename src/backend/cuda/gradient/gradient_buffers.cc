@@ -41,19 +41,19 @@ void cut_attention(const AttentionConfig& a, int64_t rows, Cutter& cutter, Atten
 void cut_delta(const DeltaNetConfig& d, const PassLimits& limits, Cutter& cutter,
                DeltaBuffers& to) {
   const int64_t rows = limits.rows, z = rows * d.z_rows();
-  const int64_t state = int64_t{d.v_heads} * d.k_dim * d.v_dim;
+  const int64_t state = d.v_heads * delta_state_floats(d.v_dim);
   cutter.take_all({&to.qkv, &to.convolved, &to.active, &to.dactive, &to.dqkv}, rows * d.qkv_rows());
   cutter.take_all({&to.z, &to.mixed, &to.normed, &to.gated, &to.dgated, &to.dz, &to.dmixed}, z);
   cutter.take_all({&to.a, &to.alpha, &to.beta, &to.dalpha, &to.dbeta}, rows * d.v_heads);
   cutter.take_all({&to.q, &to.k}, rows * d.k_heads * d.k_dim);
   cutter.take_all({&to.dq, &to.dk}, rows * d.v_heads * d.k_dim);
   cutter.take(to.starts, (rows / kGradientChunk + limits.sequences) * state);
-  cutter.take(to.scratch, kDeltaBlocks * delta_scratch_floats(d.k_dim, d.v_dim));
+  cutter.take(to.scratch, kDeltaBlocks * delta_scratch_floats(d.v_dim));
 }
 
 void cut_mlp(int64_t rows, int64_t width, int64_t hidden, Cutter& cutter, MlpBuffers& to) {
   cutter.take_all({&to.gate, &to.up, &to.active, &to.dactive, &to.dgate}, rows * width);
-  cutter.take_all({&to.y, &to.dx}, rows * hidden);
+  cutter.take(to.y, rows * hidden);
 }
 
 void cut_moe(const MoeConfig& m, int64_t rows, int64_t hidden, Cutter& cutter, MoeBuffers& to) {
@@ -62,9 +62,22 @@ void cut_moe(const MoeConfig& m, int64_t rows, int64_t hidden, Cutter& cutter, M
   cutter.take_all({&to.weights, &to.weight, &to.dweight}, assignments);
   cutter.take_all({&to.chosen, &to.row, &to.expert, &to.slots}, assignments);
   cutter.take_all({&to.shared_gate, &to.dshared_gate}, rows);
-  cutter.take(to.tiles, assignments / kProductTileRows + m.experts);
-  cutter.take(to.dy, assignments * hidden);
+  cutter.take(to.tiles, assignments / kTileTokens + m.experts);
+  cutter.take(to.tile_count, 1);
   cut_mlp(assignments, m.expert_width, hidden, cutter, to.experts);
+}
+
+/// Numbers of the rows that a layer multiplies at once, each in two parts.
+int64_t split_numbers(const ModelConfig& config, int64_t rows) {
+  const AttentionConfig& a = config.attention;
+  const DeltaNetConfig& d = config.delta_net;
+  const int64_t projected = int64_t{2} * a.q_heads * a.head_dim;
+  int64_t width = std::max<int64_t>({config.hidden, projected, d.qkv_rows(), d.z_rows()});
+  if (!config.moe) return 2 * rows * padded_columns(std::max<int64_t>(width, config.dense_width));
+  width = std::max<int64_t>({width, config.moe->shared_width, config.moe->experts});
+  return 2 * rows *
+         std::max(padded_columns(width),
+                  config.moe->top_k * padded_columns(config.moe->expert_width));
 }
 
 }  // namespace
@@ -74,10 +87,11 @@ int64_t GradientBuffers::cut(const ModelConfig& config, const PassLimits& limits
   constexpr int64_t kPerRow = 24, kPerAssignment = 5;  // more than the linears of any layer
   const int64_t rows = limits.rows, hidden = config.hidden;
   Cutter cutter(base);
-  cutter.take_all({&to.x, &to.middle, &to.y, &to.out, &to.dx}, rows * hidden);
+  cutter.take_all({&to.x, &to.middle, &to.y, &to.dx}, rows * hidden);
   to.squares_max = rows * (kPerRow + (config.moe ? kPerAssignment * config.moe->top_k : 0));
   cutter.take(to.squares, to.squares_max);
   cutter.take(to.random, rows);
+  cutter.take(to.split, split_numbers(config, rows));
   const int64_t width = config.moe ? config.moe->shared_width : config.dense_width;
   cut_mlp(rows, width, hidden, cutter, to.mlp);
   if (config.moe) cut_moe(*config.moe, rows, hidden, cutter, to.moe);

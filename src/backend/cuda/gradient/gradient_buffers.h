@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cuda/ops/gradient/product_tile.h"
+#include "backend/cuda/ops/linear/prefill_gemm.h"
 #include "model/config/config.h"
 #include "model/sample_passes.h"
 
@@ -23,17 +23,17 @@ struct DeltaBuffers {
 };
 struct MlpBuffers {
   float *gate, *up, *active, *y;  // [.., F] three times, [.., hidden]
-  float *dactive, *dgate, *dx;    // the gradient of up takes the place of that of active
+  float *dactive, *dgate;         // the gradient of up takes the place of that of active
 };
 struct MoeBuffers {
-  float *probabilities, *weights, *weight, *dweight, *dlogits, *dy, *shared_gate, *dshared_gate;
-  int32_t *chosen, *row, *expert, *slots;
-  ProductTile* tiles;
-  MlpBuffers experts;  // rows: those of all experts
+  float *probabilities, *weights, *weight, *dweight, *dlogits, *shared_gate, *dshared_gate;
+  int32_t *chosen, *row, *expert, *slots, *tile_count;
+  ExpertTile* tiles;
+  MlpBuffers experts;  // rows: those of all experts; y has the gradients of their inputs too
 };
 
 struct GradientBuffers {
-  float *x, *middle, *y, *out;  // [rows, hidden]; y: the feed-forward's input
+  float *x, *middle, *y;  // [rows, hidden]; y: the feed-forward's input
   float* dx;
   AttentionBuffers attention;
   DeltaBuffers delta;
@@ -42,6 +42,7 @@ struct GradientBuffers {
   double* squares;      // squared lengths of a pass
   int64_t squares_max;  // how many
   double* random;       // [rows]
+  uint16_t* split;      // rows in two parts, of the product in work
 
   /// Bytes for passes of `limits`; with a base the places too.
   static int64_t cut(const ModelConfig& config, const PassLimits& limits, std::byte* base,

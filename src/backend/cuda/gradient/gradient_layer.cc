@@ -9,6 +9,7 @@ namespace nibble::cuda {
 void GradientLayer::open(const LayerWeights& weights, const LayerSources& sources) {
   weights_ = &weights;
   sources_ = &sources;
+  transposed_.forget();
 }
 
 // ---- linears and norms ----
@@ -21,32 +22,50 @@ GradientNorm GradientLayer::norm(const float* weight, int64_t heads, int64_t wid
           .width = static_cast<int32_t>(width)};
 }
 
-void GradientLayer::apply(const Linear& linear, float* y) const {
-  CUDA_CHECK(gradient_forward({.x = linear.x,
-                               .weight = linear.weight,
-                               .cols = static_cast<int32_t>(linear.source.cols),
-                               .out = y,
-                               .rows = rows_.rows},
-                              stream_));
+SplitRows GradientLayer::split_more(const float* x, int64_t rows, int64_t cols,
+                                    int32_t padded) const {
+  CUDA_CHECK(split_rows({.x = x,
+                         .rows = static_cast<int32_t>(rows),
+                         .cols = static_cast<int32_t>(cols),
+                         .padded = padded},
+                        at_.split, launcher_.stream));
+  return {.values = at_.split, .cols = padded};
+}
+
+SplitRows GradientLayer::split(const float* x, const LinearSource& source,
+                               const DeviceLinear& weight) const {
+  return split_more(x, rows_.rows, source.cols, weight.cols);
+}
+
+void GradientLayer::apply(const DeviceLinear& weight, const SplitRows& x, float* y) const {
+  gradient_product({.x = x, .weight = weight, .out = y, .rows = rows_.rows}, launcher_);
 }
 
 int64_t GradientLayer::input_lengths(const Linear& linear, SquaresLog& squares) const {
   return squares.lengths(linear.x, nullptr, rows_.rows, linear.source.cols);
 }
 
-/// dx [rows, K] (+)= dy W; notes |x|^2, which are at `inputs`, and |dy|^2.
+/// dx [rows, K] (+)= dy W.
+void GradientLayer::lead_back(const Linear& linear, const float* dy, ProductResult result,
+                              float* dx) {
+  const DeviceLinear weight =
+      transposed_.of({.weight = linear.weight, .cols = static_cast<int32_t>(linear.source.cols)});
+  gradient_product({.x = split_more(dy, rows_.rows, linear.source.rows, weight.cols),
+                    .weight = weight,
+                    .out = dx,
+                    .result = result,
+                    .rows = rows_.rows},
+                   launcher_);
+}
+
+/// The same; notes |x|^2, which are at `inputs`, and |dy|^2.
 void GradientLayer::back(const Linear& linear, int64_t inputs, const float* dy,
-                         ProductResult result, float* dx, SquaresLog& squares) const {
+                         ProductResult result, float* dx, SquaresLog& squares) {
   squares.note({.linear = &linear.source,
                 .inputs = inputs,
                 .gradients = squares.lengths(dy, nullptr, rows_.rows, linear.source.rows),
                 .count = rows_.rows});
-  CUDA_CHECK(gradient_backward({.x = dy,
-                                .weight = linear.weight,
-                                .cols = static_cast<int32_t>(linear.source.cols),
-                                .out = dx,
-                                .rows = rows_.rows},
-                               result, stream_));
+  lead_back(linear, dy, result, dx);
 }
 
 // ---- attention ----
@@ -56,6 +75,7 @@ GradientAttention GradientLayer::attention_shape() const {
           .q_heads = config_.attention.q_heads,
           .kv_heads = config_.attention.kv_heads,
           .head_dim = config_.attention.head_dim,
+          .shared_bytes = launcher_.card.shared_bytes,
           .samples = rows_.sample_of_row};
 }
 
@@ -69,13 +89,14 @@ void GradientLayer::normed_heads(bool backward) const {
   const GradientNorm k = norm(weights_->attention.k_norm, a.kv_heads, dim);
   const HeadVectors q_raw{at.projected, a.q_heads * stride, stride}, k_raw{at.k_raw, kv_row, dim};
   if (!backward) {
-    CUDA_CHECK(norm_forward(q, q_raw, {at.q, q_row, dim}, stream_));
-    CUDA_CHECK(norm_forward(k, k_raw, {at.k, kv_row, dim}, stream_));
+    CUDA_CHECK(norm_forward(q, q_raw, {at.q, q_row, dim}, launcher_.stream));
+    CUDA_CHECK(norm_forward(k, k_raw, {at.k, kv_row, dim}, launcher_.stream));
     return;
   }
   CUDA_CHECK(norm_backward(q, q_raw, {at.dq, q_row, dim},
-                           {at.dprojected, a.q_heads * stride, stride}, stream_));
-  CUDA_CHECK(norm_backward(k, k_raw, {at.dk, kv_row, dim}, {at.dk_raw, kv_row, dim}, stream_));
+                           {at.dprojected, a.q_heads * stride, stride}, launcher_.stream));
+  CUDA_CHECK(
+      norm_backward(k, k_raw, {at.dk, kv_row, dim}, {at.dk_raw, kv_row, dim}, launcher_.stream));
 }
 
 /// x -> middle, without the residual stream.
@@ -85,20 +106,22 @@ void GradientLayer::attention_forward() const {
   const AttentionSources& from = sources_->attention;
   const AttentionWeights& w = weights_->attention;
   const GradientAttention shape = attention_shape();
-  apply({from.q, w.q, at_.x}, at.projected);
-  apply({from.k, w.k, at_.x}, at.k_raw);
-  apply({from.v, w.v, at_.x}, at.v);
+  const SplitRows x = split(at_.x, from.q, w.q);
+  apply(w.q, x, at.projected);
+  apply(w.k, x, at.k_raw);
+  apply(w.v, x, at.v);
   normed_heads(false);
-  CUDA_CHECK(turn_heads(shape, rope_, a.q_heads, Turn::forward, at.q, stream_));
-  CUDA_CHECK(turn_heads(shape, rope_, a.kv_heads, Turn::forward, at.k, stream_));
+  CUDA_CHECK(turn_heads(shape, rope_, a.q_heads, Turn::forward, at.q, launcher_.stream));
+  CUDA_CHECK(turn_heads(shape, rope_, a.kv_heads, Turn::forward, at.k, launcher_.stream));
   float* mixed = a.output_gate ? at.mixed : at.gated;
-  CUDA_CHECK(attend_forward(shape, {at.q, at.k, at.v}, mixed, at.log_sum, stream_));
-  if (a.output_gate) CUDA_CHECK(gate_attention(shape, at.projected, at.mixed, at.gated, stream_));
-  apply({from.o, w.o, at.gated}, at_.middle);
+  CUDA_CHECK(attend_forward(shape, {at.q, at.k, at.v}, mixed, at.log_sum, launcher_.stream));
+  if (a.output_gate)
+    CUDA_CHECK(gate_attention(shape, at.projected, at.mixed, at.gated, launcher_.stream));
+  apply(w.o, split(at.gated, from.o, w.o), at_.middle);
 }
 
 /// dy, the gradient of the mixer's output -> dx.
-void GradientLayer::attention_backward(const float* dy, SquaresLog& squares) const {
+void GradientLayer::attention_backward(const float* dy, SquaresLog& squares) {
   const AttentionConfig& a = config_.attention;
   const AttentionBuffers& at = at_.attention;
   const AttentionSources& from = sources_->attention;
@@ -107,13 +130,14 @@ void GradientLayer::attention_backward(const float* dy, SquaresLog& squares) con
   const Linear o{from.o, w.o, at.gated}, q{from.q, w.q, at_.x};
   back(o, input_lengths(o, squares), dy, ProductResult::stored, at.dgated, squares);
   const int64_t kv_bytes = int64_t{rows_.rows} * a.kv_heads * a.head_dim * int64_t{sizeof(float)};
-  CUDA_CHECK(cudaMemsetAsync(at.dk_raw, 0, static_cast<size_t>(kv_bytes), stream_));
+  CUDA_CHECK(cudaMemsetAsync(at.dk_raw, 0, static_cast<size_t>(kv_bytes), launcher_.stream));
   if (a.output_gate) {
     CUDA_CHECK(gate_attention_back(shape, at.projected, at.mixed, at.dgated, at.dgated,
-                                   at.dprojected, stream_));
+                                   at.dprojected, launcher_.stream));
   } else {
-    CUDA_CHECK(cudaMemsetAsync(
-        at.dprojected, 0, static_cast<size_t>(rows_.rows * from.q.rows) * sizeof(float), stream_));
+    CUDA_CHECK(cudaMemsetAsync(at.dprojected, 0,
+                               static_cast<size_t>(rows_.rows * from.q.rows) * sizeof(float),
+                               launcher_.stream));
   }
   CUDA_CHECK(attend_backward(shape, {at.q, at.k, at.v},
                              {.mixed = a.output_gate ? at.mixed : at.gated,
@@ -123,9 +147,9 @@ void GradientLayer::attention_backward(const float* dy, SquaresLog& squares) con
                               .dq = at.dq,
                               .dk = at.dk,
                               .dv = at.dv},
-                             stream_));
-  CUDA_CHECK(turn_heads(shape, rope_, a.q_heads, Turn::back, at.dq, stream_));
-  CUDA_CHECK(turn_heads(shape, rope_, a.kv_heads, Turn::back, at.dk, stream_));
+                             launcher_.stream));
+  CUDA_CHECK(turn_heads(shape, rope_, a.q_heads, Turn::back, at.dq, launcher_.stream));
+  CUDA_CHECK(turn_heads(shape, rope_, a.kv_heads, Turn::back, at.dk, launcher_.stream));
   normed_heads(true);
   const int64_t inputs = input_lengths(q, squares);
   back(q, inputs, at.dprojected, ProductResult::stored, at_.dx, squares);
@@ -165,25 +189,26 @@ DeltaRows GradientLayer::delta_rows() const {
 }
 
 /// x -> middle, without the residual stream.
-void GradientLayer::delta_forward_rows() const {
+void GradientLayer::delta_forward_rows(float* starts) const {
   const DeltaBuffers& at = at_.delta;
   const DeltaNetSources& from = sources_->delta_net;
   const DeltaNetWeights& w = weights_->delta_net;
   const DeltaNetConfig& d = config_.delta_net;
   const GradientDelta shape = delta_shape();
-  apply({from.qkv, w.qkv, at_.x}, at.qkv);
-  apply({from.z, w.z, at_.x}, at.z);
-  apply({from.b, w.b, at_.x}, at.beta);
-  apply({from.a, w.a, at_.x}, at.a);
-  CUDA_CHECK(convolve_forward(shape, w.conv, at.qkv, at.convolved, at.active, stream_));
-  CUDA_CHECK(unit_lengths(shape, at.active, at.q, at.k, stream_));
-  CUDA_CHECK(delta_gates(shape, delta_gate_rows(), stream_));
-  CUDA_CHECK(delta_forward(shape, delta_rows(), at.mixed, at.starts, stream_));
+  const SplitRows x = split(at_.x, from.qkv, w.qkv);
+  apply(w.qkv, x, at.qkv);
+  apply(w.z, x, at.z);
+  apply(w.b, x, at.beta);
+  apply(w.a, x, at.a);
+  CUDA_CHECK(convolve_forward(shape, w.conv, at.qkv, at.convolved, at.active, launcher_.stream));
+  CUDA_CHECK(unit_lengths(shape, at.active, at.q, at.k, launcher_.stream));
+  CUDA_CHECK(delta_gates(shape, delta_gate_rows(), launcher_.stream));
+  CUDA_CHECK(delta_forward(shape, delta_rows(), at.mixed, starts, launcher_.stream));
   const int64_t row = d.z_rows(), head = d.v_dim;
   CUDA_CHECK(norm_forward(norm(w.norm, d.v_heads, d.v_dim), {at.mixed, row, head},
-                          {at.normed, row, head}, stream_));
-  CUDA_CHECK(swiglu_forward(at.z, at.normed, at.gated, rows_.rows * row, stream_));
-  apply({from.out, w.out, at.gated}, at_.middle);
+                          {at.normed, row, head}, launcher_.stream));
+  CUDA_CHECK(swiglu_forward(at.z, at.normed, at.gated, rows_.rows * row, launcher_.stream));
+  apply(w.out, split(at.gated, from.out, w.out), at_.middle);
 }
 
 /// Makes of dgated the gradients of z, of what the convolution made, and of both gates.
@@ -192,34 +217,38 @@ void GradientLayer::delta_recurrence_back() const {
   const DeltaNetConfig& d = config_.delta_net;
   const GradientDelta shape = delta_shape();
   const int64_t row = d.z_rows(), head = d.v_dim, count = rows_.rows * row;
-  CUDA_CHECK(swiglu_backward(at.z, at.normed, at.dgated, at.dz, at.dgated, count, stream_));
-  CUDA_CHECK(cudaMemsetAsync(at.dmixed, 0, static_cast<size_t>(count) * sizeof(float), stream_));
+  CUDA_CHECK(
+      swiglu_backward(at.z, at.normed, at.dgated, at.dz, at.dgated, count, launcher_.stream));
+  CUDA_CHECK(
+      cudaMemsetAsync(at.dmixed, 0, static_cast<size_t>(count) * sizeof(float), launcher_.stream));
   CUDA_CHECK(norm_backward(norm(weights_->delta_net.norm, d.v_heads, d.v_dim),
                            {at.mixed, row, head}, {at.dgated, row, head}, {at.dmixed, row, head},
-                           stream_));
+                           launcher_.stream));
   CUDA_CHECK(delta_backward(shape, delta_rows(),
                             {.starts = at.starts,
                              .dmixed = at.dmixed,
                              .scratch = at.scratch,
                              .blocks = kDeltaBlocks,
+                             .shared_bytes = launcher_.card.shared_bytes,
                              .dq = at.dq,
                              .dk = at.dk,
                              .dactive = at.dactive,
                              .dalpha = at.dalpha,
                              .dbeta = at.dbeta},
-                            stream_));
-  CUDA_CHECK(delta_gates_back(shape, delta_gate_rows(), at.dalpha, at.dbeta, stream_));
-  CUDA_CHECK(unit_lengths_back(shape, at.active, at.dq, at.dk, at.dactive, stream_));
+                            launcher_.stream));
+  CUDA_CHECK(delta_gates_back(shape, delta_gate_rows(), at.dalpha, at.dbeta, launcher_.stream));
+  CUDA_CHECK(unit_lengths_back(shape, at.active, at.dq, at.dk, at.dactive, launcher_.stream));
 }
 
-void GradientLayer::delta_backward_rows(const float* dy, SquaresLog& squares) const {
+void GradientLayer::delta_backward_rows(const float* dy, SquaresLog& squares) {
   const DeltaBuffers& at = at_.delta;
   const DeltaNetSources& from = sources_->delta_net;
   const DeltaNetWeights& w = weights_->delta_net;
   const Linear out{from.out, w.out, at.gated}, qkv{from.qkv, w.qkv, at_.x};
   back(out, input_lengths(out, squares), dy, ProductResult::stored, at.dgated, squares);
   delta_recurrence_back();
-  CUDA_CHECK(convolve_backward(delta_shape(), w.conv, at.convolved, at.dactive, at.dqkv, stream_));
+  CUDA_CHECK(convolve_backward(delta_shape(), w.conv, at.convolved, at.dactive, at.dqkv,
+                               launcher_.stream));
   const int64_t inputs = input_lengths(qkv, squares);
   back(qkv, inputs, at.dqkv, ProductResult::stored, at_.dx, squares);
   back({from.z, w.z, at_.x}, inputs, at.dz, ProductResult::added, at_.dx, squares);
@@ -229,47 +258,64 @@ void GradientLayer::delta_backward_rows(const float* dy, SquaresLog& squares) co
 
 // ---- the layer ----
 
-void GradientLayer::forward(const GradientRows& rows, const float* h, float* out) {
+/// h -> at_.middle, the stream after the mixer, and at_.y, its norm. `starts`: where states of the
+/// delta rule are kept, or null.
+void GradientLayer::mixer_forward(const GradientRows& rows, const float* h, float* starts) {
   rows_ = rows;
   const int64_t hidden = config_.hidden, count = rows.rows * hidden;
   CUDA_CHECK(norm_forward(norm(weights_->input_norm, 1, hidden), {h, hidden, 0}, {at_.x, hidden, 0},
-                          stream_));
+                          launcher_.stream));
   if (sources_->attention.q.present()) {
     attention_forward();
   } else {
-    delta_forward_rows();
+    delta_forward_rows(starts);
   }
-  CUDA_CHECK(add_rows(h, at_.middle, count, stream_));
+  CUDA_CHECK(add_rows(h, at_.middle, count, launcher_.stream));
   CUDA_CHECK(norm_forward(norm(weights_->post_norm, 1, hidden), {at_.middle, hidden, 0},
-                          {at_.y, hidden, 0}, stream_));
+                          {at_.y, hidden, 0}, launcher_.stream));
+}
+
+/// at_.y -> what comes before the last matrix of the feed-forward.
+void GradientLayer::activations() {
   if (config_.moe) {
-    moe_forward(out);
+    moe_activations();
   } else {
-    mlp_forward(sources_->dense_mlp, weights_->dense_mlp, out);
+    mlp_activations(sources_->dense_mlp, weights_->dense_mlp);
   }
-  CUDA_CHECK(add_rows(at_.middle, out, count, stream_));
+}
+
+void GradientLayer::forward(const GradientRows& rows, const float* h, float* out) {
+  mixer_forward(rows, h, nullptr);
+  activations();
+  if (config_.moe) {
+    moe_output(out);
+  } else {
+    mlp_output(sources_->dense_mlp, weights_->dense_mlp, out);
+  }
+  CUDA_CHECK(add_rows(at_.middle, out, rows.rows * int64_t{config_.hidden}, launcher_.stream));
 }
 
 void GradientLayer::backward(const GradientRows& rows, const float* h, float* dh,
                              SquaresLog& squares) {
-  rows_ = rows;
+  squares.begin();
+  mixer_forward(rows, h, at_.delta.starts);
+  squares.tell();  // the pass before, while the card has work; its experts are still known
+  activations();
   const int64_t hidden = config_.hidden;
   if (config_.moe) {
     moe_backward(dh, squares);
   } else {
-    const Linear gate{sources_->dense_mlp.gate, weights_->dense_mlp.gate, at_.y};
-    mlp_backward(sources_->dense_mlp, weights_->dense_mlp, input_lengths(gate, squares), dh,
-                 ProductResult::stored, squares);
+    dense_backward(dh, squares);
   }
   CUDA_CHECK(norm_backward(norm(weights_->post_norm, 1, hidden), {at_.middle, hidden, 0},
-                           {at_.dx, hidden, 0}, {dh, hidden, 0}, stream_));
+                           {at_.dx, hidden, 0}, {dh, hidden, 0}, launcher_.stream));
   if (sources_->attention.q.present()) {
     attention_backward(dh, squares);
   } else {
     delta_backward_rows(dh, squares);
   }
   CUDA_CHECK(norm_backward(norm(weights_->input_norm, 1, hidden), {h, hidden, 0},
-                           {at_.dx, hidden, 0}, {dh, hidden, 0}, stream_));
+                           {at_.dx, hidden, 0}, {dh, hidden, 0}, launcher_.stream));
 }
 
 }  // namespace nibble::cuda

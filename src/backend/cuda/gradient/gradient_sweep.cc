@@ -2,6 +2,7 @@
 #include "backend/cuda/gradient/gradient_sweep.h"
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 
 #include "backend/cuda/gradient/gradient_layer.h"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int64_t kPassRowChoices[] = {16384, 4096, 1024, 256};  // with room for four in a group
 constexpr int64_t kPassSamples = 128;
-constexpr int64_t kLogitBytes = int64_t{512} << 20;  // of the rows whose logits are in memory
+constexpr int64_t kLogitBytes = int64_t{2} << 30;  // of the rows whose logits are in memory
 constexpr std::string_view kWhat = "the backward sweep";
 
 class CudaGradientSweep final : public GradientDevice {
@@ -24,9 +25,11 @@ class CudaGradientSweep final : public GradientDevice {
   explicit CudaGradientSweep(const GradientSweepRequest& request)
       : weights_(request.weights),
         config_(request.config),
+        embedded_(request.embedded),
         launcher_(request.launcher),
         needs_(request.needs),
-        loader_(request.weights, request.config) {
+        senders_(request.senders),
+        loader_(request.weights, request.config, request.senders) {
     loader_.use(launcher_, 1);
   }
   /// Takes the memory of the card.
@@ -35,23 +38,42 @@ class CudaGradientSweep final : public GradientDevice {
   std::string description() const override;
   int64_t group_rows() const override { return group_rows_; }
   PassLimits pass_limits() const override { return limits_; }
-  Result<void> begin(std::span<const uint16_t> hidden) override;
+  Result<void> begin(int64_t first_row, int64_t rows) override;
   Result<void> open(int layer, int next) override;
   void forward(const GradientPass& pass) override;
   void head(const GradientPass& pass, int draw, std::span<const double> random,
             const SquaresSeen& seen) override;
   void backward(const GradientPass& pass, int draw, const SquaresSeen& seen) override;
+  void finish_layer() override { squares_.tell(); }
 
  private:
   int64_t row_bytes() const {
     return int64_t{config_.hidden} * (config_.layer_count() + 1 + needs_.draws) *
            int64_t{sizeof(float)};
   }
+  /// Bytes of a row of logits and of its gradient in two parts.
+  int64_t logit_bytes() const { return logit_row() + gradient_row(); }
+  int64_t logit_row() const { return weights_.head().rows * int64_t{sizeof(float)}; }
+  int64_t gradient_row() const {
+    return 2 * int64_t{step_columns(weights_.head().rows)} * int64_t{sizeof(uint16_t)};
+  }
+  /// Rows whose logits are in memory: of whole tiles of the products.
+  int64_t logit_rows() const {
+    const int64_t most = std::max<int64_t>(kLogitBytes / logit_row() / kTileTokens, 1);
+    return std::min(most * kTileTokens, std::max(limits_.rows, needs_.longest));
+  }
   int64_t head_bytes() const {
     return weights_.head().rows * padded_columns(weights_.head().cols) * 2 +
-           std::min(kLogitBytes, needs_.rows * weights_.head().rows * int64_t{sizeof(float)});
+           logit_rows() * logit_bytes();
+  }
+  int64_t transposed_needed() const {
+    int64_t bytes = transposed_bytes_of(weights_.head());
+    for (const LayerSources& layer : weights_.layers())
+      bytes = std::max(bytes, transposed_bytes_of(layer));
+    return bytes;
   }
   Result<void> upload_rope();
+  Result<WeightStore> load_head() const;
   Result<void> open_head();
   /// Tells the card where samples are.
   GradientRows place(const GradientPass& pass);
@@ -65,12 +87,16 @@ class CudaGradientSweep final : public GradientDevice {
 
   const Weights& weights_;
   const ModelConfig& config_;
+  const uint16_t* embedded_;
   Launcher launcher_;
   GradientNeeds needs_;
+  WeightSenders& senders_;
   LayerLoader loader_;
   int64_t group_rows_ = 0;
   PassLimits limits_;
-  DeviceBuffer arena_, streams_, rope_memory_, sample_of_row_, samples_, logits_;
+  DeviceBuffer arena_, streams_, rope_memory_, sample_of_row_, samples_, logits_,
+      transposed_memory_;
+  TransposedWeights transposed_;
   GradientBuffers buffers_ = {};
   std::unique_ptr<GradientLayer> layer_;
   WeightStore head_store_;
@@ -78,6 +104,7 @@ class CudaGradientSweep final : public GradientDevice {
   SquaresLog squares_;
   std::vector<SampleOfRow> host_rows_;
   std::vector<DeltaSample> host_samples_;
+  std::future<Result<WeightStore>> next_head_;  // read while the last layer runs forward
 };
 
 Result<void> CudaGradientSweep::upload_rope() {
@@ -96,16 +123,18 @@ Result<void> CudaGradientSweep::upload_rope() {
   const GradientRope rope{.cos = rope_memory_.as<float>(),
                           .sin = rope_memory_.as<float>() + places * pairs,
                           .pairs = static_cast<int32_t>(pairs)};
-  layer_ = std::make_unique<GradientLayer>(config_, buffers_, rope, launcher_.stream);
+  layer_ = std::make_unique<GradientLayer>(config_, buffers_, transposed_, launcher_);
+  layer_->turn_by(rope);
   return {};
 }
 
 Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes) {
-  const int64_t weights = std::max(2 * layer_bytes, head_bytes());
-  int64_t arena = 0, left = 0;
+  const int64_t transposed = transposed_needed();
+  int64_t weights = 0, arena = 0, left = 0;
   for (const int64_t choice : kPassRowChoices) {
     limits_ = {.rows = std::max(std::min(choice, needs_.rows), needs_.longest),
                .sequences = kPassSamples};
+    weights = layer_bytes + std::max(layer_bytes, head_bytes()) + transposed;
     arena = GradientBuffers::cut(config_, limits_, nullptr, buffers_);
     left = free_bytes - weights - arena;
     group_rows_ = std::min(left / row_bytes(), needs_.rows);
@@ -122,6 +151,10 @@ Result<void> CudaGradientSweep::reserve(int64_t layer_bytes, int64_t free_bytes)
          .advice = "use shorter samples (--calib-length), or --backend cpu"});
   arena_ = TRY(DeviceBuffer::allocate(*launcher_.device, arena, kWhat));
   GradientBuffers::cut(config_, limits_, arena_.as<std::byte>(), buffers_);
+  TRY(squares_.use(buffers_.squares, buffers_.squares_max, launcher_.stream));
+  transposed_memory_ = TRY(DeviceBuffer::allocate(*launcher_.device, transposed, kWhat));
+  transposed_.use(transposed_memory_.as<std::byte>(), transposed, launcher_.stream);
+  gradient_product_prepare(launcher_);
   streams_ = TRY(DeviceBuffer::allocate(*launcher_.device, group_rows_ * row_bytes(), kWhat));
   sample_of_row_ = TRY(DeviceBuffer::allocate(*launcher_.device,
                                               limits_.rows * int64_t{sizeof(SampleOfRow)}, kWhat));
@@ -135,29 +168,36 @@ std::string CudaGradientSweep::description() const {
                 " tokens, ", (arena_.bytes() + streams_.bytes()) >> 20, " MiB");
 }
 
-Result<void> CudaGradientSweep::begin(std::span<const uint16_t> hidden) {
-  const auto count = static_cast<int64_t>(hidden.size());
-  CHECK(count <= group_rows_ * config_.hidden, count / config_.hidden, " rows of ", group_rows_);
+Result<void> CudaGradientSweep::begin(int64_t first_row, int64_t rows) {
+  CHECK(rows <= group_rows_, rows, " rows of ", group_rows_);
+  const int64_t count = rows * config_.hidden;
   // The stream after the last layer is not there yet: it lends its memory.
   auto* staged = reinterpret_cast<uint16_t*>(state(config_.layer_count(), 0));
-  copy_to_device(staged, hidden.data(), count * int64_t{sizeof(uint16_t)});
+  CUDA_CHECK(cudaMemcpyAsync(staged, embedded_ + first_row * config_.hidden,
+                             static_cast<size_t>(count) * sizeof(uint16_t), cudaMemcpyDefault,
+                             launcher_.stream));
   CUDA_CHECK(widen_rows(staged, count, state(0, 0), launcher_.stream));
+  CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
   return {};
 }
 
-Result<void> CudaGradientSweep::open_head() {
-  loader_.close();
+Result<WeightStore> CudaGradientSweep::load_head() const {
   ModelConfig config = config_;
   config.layers.clear();
   Launcher reading = launcher_;
+  reading.device->use();
   reading.stream = launcher_.device->copy_stream();
-  head_store_ = TRY(WeightStore::load(
+  return WeightStore::load(
       Weights::made_up(weights_.tensors(),
                        {.head = weights_.head(), .final_norm = weights_.final_norm()}),
-      config, reading));
-  const int64_t row = weights_.head().rows * int64_t{sizeof(float)};
-  const int64_t rows = std::clamp<int64_t>(kLogitBytes / row, 1, limits_.rows);
-  logits_ = TRY(DeviceBuffer::allocate(*launcher_.device, rows * row, kWhat));
+      config, reading, {.senders = &senders_});
+}
+
+/// The last layer stays where it is, since it comes next.
+Result<void> CudaGradientSweep::open_head() {
+  head_store_ = TRY(next_head_.valid() ? next_head_.get() : load_head());
+  transposed_.forget();
+  logits_ = TRY(DeviceBuffer::allocate(*launcher_.device, logit_rows() * logit_bytes(), kWhat));
   return {};
 }
 
@@ -169,6 +209,8 @@ Result<void> CudaGradientSweep::open(int layer, int next) {
   open_ = layer;
   if (layer == config_.layer_count()) return open_head();
   TRY(loader_.open(layer, next));
+  if (next == config_.layer_count())
+    next_head_ = std::async(std::launch::async, [this] { return load_head(); });
   layer_->open(loader_.store().layers.front(), weights_.layers()[static_cast<size_t>(layer)]);
   return {};
 }
@@ -205,12 +247,9 @@ void CudaGradientSweep::forward(const GradientPass& pass) {
 }
 
 void CudaGradientSweep::backward(const GradientPass& pass, int draw, const SquaresSeen& seen) {
-  squares_.begin(buffers_.squares, buffers_.squares_max, launcher_.stream);
-  const GradientRows rows = place(pass);
-  const float* h = state(open_, pass.first_row);
-  layer_->forward(rows, h, buffers_.out);
-  layer_->backward(rows, h, gradient(draw, pass.first_row), squares_);
-  squares_.report(seen);
+  layer_->backward(place(pass), state(open_, pass.first_row), gradient(draw, pass.first_row),
+                   squares_);
+  squares_.send(seen);
 }
 
 /// `ids`: rows of the pass that follow one another; h and dh are theirs.
@@ -222,23 +261,28 @@ void CudaGradientSweep::head_rows(const float* h, float* dh, std::span<const int
                           .eps = config_.rms_eps,
                           .rows = rows,
                           .width = config_.hidden};
-  GradientProduct product{.x = buffers_.x,
-                          .weight = head_store_.head,
-                          .cols = config_.hidden,
-                          .out = logits_.as<float>(),
-                          .rows = rows};
+  const DeviceLinear& head = head_store_.head;
+  const DeviceLinear back =
+      transposed_.of({.weight = head, .cols = static_cast<int32_t>(source.cols)});
+  auto* split = logits_.as<uint16_t>();  // before the logits: its rows are multiples of 256 bytes
+  auto* logits = reinterpret_cast<float*>(logits_.as<std::byte>() + logit_rows() * gradient_row());
+  const LabelRows labels{.logits = logits,
+                         .random = buffers_.random + ids.front(),
+                         .rows = rows,
+                         .vocabulary = static_cast<int32_t>(source.rows),
+                         .padded = back.cols};
   CUDA_CHECK(norm_forward(norm, {h, hidden, 0}, {buffers_.x, hidden, 0}, launcher_.stream));
-  CUDA_CHECK(gradient_forward(product, launcher_.stream));
-  CUDA_CHECK(label_gradient(logits_.as<float>(), buffers_.random + ids.front(), rows,
-                            static_cast<int32_t>(source.rows), launcher_.stream));
+  CUDA_CHECK(
+      split_rows({buffers_.x, rows, config_.hidden, head.cols}, buffers_.split, launcher_.stream));
+  gradient_product({.x = {buffers_.split, head.cols}, .weight = head, .out = logits, .rows = rows},
+                   launcher_);
   squares_.note({.linear = &source,
                  .inputs = squares_.lengths(buffers_.x, nullptr, rows, hidden),
-                 .gradients = squares_.lengths(logits_.as<float>(), nullptr, rows, source.rows),
+                 .gradients = squares_.labels(labels, split),
                  .count = rows,
                  .rows = ids});
-  product.x = logits_.as<float>();
-  product.out = buffers_.dx;
-  CUDA_CHECK(gradient_backward(product, ProductResult::stored, launcher_.stream));
+  gradient_product({.x = {split, back.cols}, .weight = back, .out = buffers_.dx, .rows = rows},
+                   launcher_);
   CUDA_CHECK(
       cudaMemsetAsync(dh, 0, static_cast<size_t>(rows * hidden) * sizeof(float), launcher_.stream));
   CUDA_CHECK(norm_backward(norm, {h, hidden, 0}, {buffers_.dx, hidden, 0}, {dh, hidden, 0},
@@ -248,10 +292,10 @@ void CudaGradientSweep::head_rows(const float* h, float* dh, std::span<const int
 void CudaGradientSweep::head(const GradientPass& pass, int draw, std::span<const double> random,
                              const SquaresSeen& seen) {
   CHECK(std::ssize(random) == pass.rows(), random.size(), " numbers for ", pass.rows(), " rows");
-  squares_.begin(buffers_.squares, buffers_.squares_max, launcher_.stream);
+  squares_.begin();
   CUDA_CHECK(cudaMemcpyAsync(buffers_.random, random.data(), random.size_bytes(),
                              cudaMemcpyHostToDevice, launcher_.stream));
-  const int64_t most = logits_.bytes() / (weights_.head().rows * int64_t{sizeof(float)});
+  const int64_t most = logit_rows();
   std::vector<int32_t> ids(static_cast<size_t>(pass.rows()));
   std::iota(ids.begin(), ids.end(), 0);
   for (int64_t first = 0; first < pass.rows(); first += most) {
@@ -260,15 +304,17 @@ void CudaGradientSweep::head(const GradientPass& pass, int draw, std::span<const
               std::span<const int32_t>(ids).subspan(static_cast<size_t>(first),
                                                     static_cast<size_t>(count)));
   }
-  squares_.report(seen);
+  squares_.send(seen);
+  squares_.tell();
 }
 
 Result<void> refuse_unsupported(const Weights& weights, const ModelConfig& config) {
   const AttentionConfig& a = config.attention;
   const DeltaNetConfig& d = config.delta_net;
   const bool heads = a.head_dim <= kGradientHeadMax &&
-                     a.q_heads / std::max(1, a.kv_heads) <= kQueryGroupMax && d.k_dim <= 128 &&
-                     d.v_dim <= 128;
+                     a.q_heads / std::max(1, a.kv_heads) <= kQueryGroupMax &&
+                     d.k_dim <= kGradientDeltaMax && d.v_dim <= kGradientDeltaMax &&
+                     weights.head().rows <= kVocabularyMax;
   const auto is_bf16 = [&](const LinearSource& linear) {
     return linear.scheme.weights == WeightFormat::plain &&
            weights.values_of(linear).entry->dtype == DType::bf16;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/weights/weight_senders.h"
 #include "model/config/config.h"
 #include "model/devices/gradient_device.h"
 #include "model/weights/weights.h"
@@ -15,7 +16,9 @@ namespace nibble::cuda {
 struct GradientSweepRequest {
   const Weights& weights;  // it, the config and the card must outlive the sweep
   const ModelConfig& config;
+  const uint16_t* embedded;  // BF16 [rows, hidden] of all samples, on the card or on the host
   Launcher launcher;
+  WeightSenders& senders;  // outlives it too
   GradientNeeds needs;
   int64_t layer_bytes = 0;  // of the largest layer
   int64_t free_bytes = 0;   // what it may take of the card

@@ -3,14 +3,13 @@
 // the device, so that the host never uses more than those buffers. The device checks the numbers
 // that must be finite, and then reorders codes of 4 and 8 bits in their words (code_words.h).
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 
 #include "backend/cuda/ops/vision/vision.h"
 #include "backend/cuda/runtime/copy_threads.h"
-#include "backend/cuda/runtime/stream.h"
 #include "backend/cuda/weights/device_checks.h"
+#include "backend/cuda/weights/weight_senders.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "model/weights/sound_weights.h"
 #include "tensor/activation_codec.h"
@@ -19,7 +18,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int64_t kBufferBytes = int64_t{8} << 20;
+constexpr int64_t kBufferBytes = WeightSender::kBufferBytes;
 
 /// A RowCopy has rows of a tensor and their padded place.
 struct RowCopy {
@@ -40,48 +39,27 @@ struct ValueRange {
   size_t module = 0;  // index of the first
 };
 
-/// A Sender has two page-locked buffers and the stream that empties them.
-class Sender {
- public:
-  Result<void> open() {
-    buffer_ = TRY(PinnedBuffer::allocate(2 * kBufferBytes, "reading weights"));
-    stream_ = Stream::create();
-    for (Event& event : sent_) event = Event::create();
-    return {};
+/// Reads and sends copies that have at most WeightSender::kBufferBytes together.
+Result<void> send(const Weights& weights, std::span<const RowCopy> copies, WeightSender& sender) {
+  const std::span<std::byte> buffer = sender.next_buffer();
+  size_t used = 0;
+  for (const RowCopy& copy : copies) {
+    const std::span<std::byte> bytes = buffer.subspan(used, static_cast<size_t>(copy.bytes()));
+    TRY(weights.read(copy.stored, copy.begin, bytes));
+    CUDA_CHECK(
+        cudaMemcpy2DAsync(copy.to, static_cast<size_t>(copy.to_row_bytes), bytes.data(),
+                          static_cast<size_t>(copy.row_bytes), static_cast<size_t>(copy.row_bytes),
+                          static_cast<size_t>(copy.rows), cudaMemcpyHostToDevice, sender.stream()));
+    used += bytes.size();
   }
-  ~Sender() {
-    if (stream_.get() != nullptr) cudaStreamSynchronize(stream_.get());
-  }
-  /// Reads and sends copies that have at most kBufferBytes together.
-  Result<void> send(const Weights& weights, std::span<const RowCopy> copies) {
-    half_ ^= 1;
-    sent_[half_].wait();
-    int64_t used = static_cast<int64_t>(half_) * kBufferBytes;
-    for (const RowCopy& copy : copies) {
-      const std::span<std::byte> bytes = buffer_.part(used, copy.bytes());
-      TRY(weights.read(copy.stored, copy.begin, bytes));
-      CUDA_CHECK(cudaMemcpy2DAsync(
-          copy.to, static_cast<size_t>(copy.to_row_bytes), bytes.data(),
-          static_cast<size_t>(copy.row_bytes), static_cast<size_t>(copy.row_bytes),
-          static_cast<size_t>(copy.rows), cudaMemcpyHostToDevice, stream_.get()));
-      used += copy.bytes();
-    }
-    sent_[half_].record(stream_.get());
-    return {};
-  }
-  void finish() { stream_.wait(); }
-
- private:
-  PinnedBuffer buffer_;
-  Stream stream_;
-  std::array<Event, 2> sent_;
-  size_t half_ = 0;
-};
+  sender.sent();
+  return {};
+}
 
 class FileFiller final : public WeightFiller {
  public:
-  FileFiller(const Weights& weights, const Launcher& launcher)
-      : weights_(weights), launcher_(launcher) {}
+  FileFiller(const Weights& weights, const Launcher& launcher, WeightSenders& senders)
+      : weights_(weights), launcher_(launcher), senders_(senders) {}
   Result<void> linear(const LinearSource& source, const DeviceLinear& to) override;
   Result<void> vector(const VectorSource& source, Change change, float factor, float* to) override;
   bool is_wider(const LinearSource& source) const override {
@@ -106,6 +84,7 @@ class FileFiller final : public WeightFiller {
   };
   const Weights& weights_;
   Launcher launcher_;
+  WeightSenders& senders_;
   std::vector<RowCopy> copies_;
   std::vector<Small> small_;
   std::vector<ValueRange> checks_;
@@ -255,13 +234,14 @@ Result<void> FileFiller::send_rows() {
   const size_t count = batches.size() - 1;
   std::atomic<size_t> next = 0;
   return on_copy_threads(*launcher_.device, [&]() -> Result<void> {
-    Sender sender;
-    Result<void> sent = sender.open();
+    std::unique_ptr<WeightSender> sender = TRY(senders_.take());
+    Result<void> sent;
     for (size_t i = next++; sent.ok() && i < count; i = next++)
-      sent = sender.send(weights_,
-                         std::span(copies_).subspan(batches[i], batches[i + 1] - batches[i]));
+      sent = send(weights_, std::span(copies_).subspan(batches[i], batches[i + 1] - batches[i]),
+                  *sender);
     if (!sent.ok()) next = count;  // the other threads stop
-    sender.finish();
+    sender->finish();
+    senders_.give(std::move(sender));
     return sent;
   });
 }
@@ -330,7 +310,8 @@ Error FileFiller::not_sound(const ValueRange& merged, const DeviceBuffer& flag) 
 
 Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig& config,
                                       const Launcher& launcher, const WeightReading& reading) {
-  FileFiller filler(weights, launcher);
+  WeightSenders own;
+  FileFiller filler(weights, launcher, reading.senders == nullptr ? own : *reading.senders);
   WeightStore store = TRY(build(*launcher.device,
                                 {.embedding = weights.embedding(),
                                  .head = weights.head(),

@@ -16,6 +16,7 @@
 namespace nibble::cuda {
 
 struct Launcher;
+class WeightSenders;
 
 struct AttentionWeights {
   DeviceLinear q, k, v, o;
@@ -73,6 +74,7 @@ struct WeightReading {
   Activations activations = Activations::bf16;
   InputScales input_scales = InputScales::amax;
   std::span<const KvScale> kv_scales = {};  // of each attention layer; none: 1
+  WeightSenders* senders = nullptr;         // used and kept; nullptr: made for this reading
 };
 
 /// The tensors a store is made of, as Weights has them.

@@ -19,6 +19,7 @@ struct GradientAttention {
   int32_t q_heads = 0;
   int32_t kv_heads = 0;                  // q_heads / kv_heads at most kQueryGroupMax
   int32_t head_dim = 0;                  // at most kGradientHeadMax
+  int32_t shared_bytes = 0;              // the most that a block may have on the card
   const SampleOfRow* samples = nullptr;  // [rows]
 };
 inline constexpr int kQueryGroupMax = 16;

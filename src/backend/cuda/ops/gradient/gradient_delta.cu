@@ -1,5 +1,6 @@
 // Around the recurrence: a thread has a number, or a warp a head of a row. Bound: bytes, each
-// operand read and written once. The recurrence itself is gradient_recurrence.cu.
+// operand read and written once. The recurrence itself is gradient_recurrence.cu
+// and gradient_recurrence_back.cu.
 #include "backend/cuda/ops/gradient/gradient_delta.h"
 #include "backend/cuda/ops/gradient/gradient_parts.cuh"
 

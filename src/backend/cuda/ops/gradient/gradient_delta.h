@@ -12,7 +12,7 @@ namespace nibble::cuda {
 
 /// The states before every so many tokens of a sample are kept; others are computed again.
 inline constexpr int kGradientChunk = 16;
-inline constexpr int kDeltaDimMax = 256;  // numbers of a head's keys or values
+inline constexpr int kGradientDeltaMax = 128;  // numbers of a head's keys or values
 
 /// Rows of one sample, and the number of its first chunk among those of all samples.
 struct DeltaSample {
@@ -73,7 +73,7 @@ struct DeltaRows {
   const float* alpha = nullptr;
   const float* beta = nullptr;
 };
-/// mixed [rows, v_heads * v_dim]; starts [chunks, v_heads, k_dim, v_dim].
+/// mixed [rows, v_heads * v_dim]; starts [chunks, v_heads] states of delta_state_floats(), or null.
 cudaError_t delta_forward(const GradientDelta& shape, const DeltaRows& rows, float* mixed,
                           float* starts, cudaStream_t stream);
 struct DeltaBack {
@@ -81,6 +81,7 @@ struct DeltaBack {
   const float* dmixed = nullptr;
   float* scratch = nullptr;  // delta_scratch_floats for each of `blocks`
   int32_t blocks = 0;
+  int32_t shared_bytes = 0;  // the most that a block may have on the card
   float* dq = nullptr;       // [rows, v_heads * k_dim]
   float* dk = nullptr;       // the same
   float* dactive = nullptr;  // its part of values is written
@@ -89,9 +90,13 @@ struct DeltaBack {
 };
 cudaError_t delta_backward(const GradientDelta& shape, const DeltaRows& rows, const DeltaBack& back,
                            cudaStream_t stream);
-/// One block needs the states of a chunk, and what its tokens learn.
-constexpr int64_t delta_scratch_floats(int64_t k_dim, int64_t v_dim) {
-  return kGradientChunk * (k_dim + 1) * v_dim;
+/// Numbers of a state in memory, in the order of gradient_recurrence.cuh.
+constexpr int64_t delta_state_floats(int64_t v_dim) {
+  return kGradientDeltaMax * ((v_dim + 7) / 8 * 8);
+}
+/// One block needs the states of a chunk.
+constexpr int64_t delta_scratch_floats(int64_t v_dim) {
+  return kGradientChunk * delta_state_floats(v_dim);
 }
 
 }  // namespace nibble::cuda

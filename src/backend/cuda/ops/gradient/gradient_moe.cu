@@ -72,23 +72,6 @@ __global__ __launch_bounds__(kRowThreads) void combine_kernel(GradientRouter rou
   }
 }
 
-__global__ __launch_bounds__(kRowThreads) void spread_kernel(Assignments at, const float* dy,
-                                                             const float* y, int width, float* dout,
-                                                             float* dweight) {
-  const int a = warp_index();
-  if (a >= at.count) return;
-  const float* from = dy + int64_t{at.row[a]} * width;
-  const float weight = at.weight[a];
-  float sum = 0.0F;
-  for (int i = lane(); i < width; i += kWarp) {
-    const float d = from[i];
-    sum += d * y[int64_t{a} * width + i];
-    dout[int64_t{a} * width + i] = d * weight;
-  }
-  sum = warp_sum_float(sum);
-  if (lane() == 0) dweight[a] = sum;
-}
-
 /// With p the softmax over all experts and w_e the weight of a chosen one: renormalised weights are
 /// the softmax over the chosen, so dlogit_e = w_e (dw_e - sum_c w_c dw_c) for those; otherwise
 /// w_e = p_e, and dlogit_e = p_e (dw_e - sum_c p_c dw_c) for all, dw being 0 where not chosen.
@@ -123,20 +106,37 @@ __global__ __launch_bounds__(kRowThreads) void gated_kernel(const float* gate, c
     out[i] += s * y[i];
 }
 
-__global__ __launch_bounds__(kRowThreads) void gated_back_kernel(const float* gate, const float* y,
-                                                                 const float* dout, int rows,
-                                                                 int width, float* dy,
-                                                                 float* dgate) {
-  const int row = warp_index();
-  if (row >= rows) return;
-  const float s = sigmoid(gate[row]);
+__device__ float weight_of(const WeighedRows& rows, int index) {
+  const float weight = rows.weight[index];
+  return rows.kind == WeighedRows::Kind::sigmoid ? sigmoid(weight) : weight;
+}
+
+__global__ __launch_bounds__(kRowThreads) void weigh_back_kernel(WeighedRows rows,
+                                                                 const float* active,
+                                                                 float* dactive, float* dweight) {
+  const int index = warp_index();
+  if (index >= rows.count) return;
+  const float weight = weight_of(rows, index);
   float sum = 0.0F;
-  for (int64_t i = int64_t{row} * width + lane(); i < (int64_t{row} + 1) * width; i += kWarp) {
-    sum += dout[i] * y[i];
-    dy[i] = dout[i] * s;
+  for (int i = lane(); i < rows.width; i += kWarp) {
+    const int64_t at = int64_t{index} * rows.width + i;
+    const float d = dactive[at];
+    sum += d * active[at];
+    dactive[at] = d * weight;
   }
   sum = warp_sum_float(sum);
-  if (lane() == 0) dgate[row] = s * (1.0F - s) * sum;
+  const float slope = rows.kind == WeighedRows::Kind::sigmoid ? weight * (1.0F - weight) : 1.0F;
+  if (lane() == 0) dweight[index] = slope * sum;
+}
+
+__global__ __launch_bounds__(kRowThreads) void weigh_squares_kernel(WeighedRows rows,
+                                                                    const double* squares,
+                                                                    double* out) {
+  const int64_t i = thread_index();
+  if (i >= rows.count) return;
+  const double weight = weight_of(rows, static_cast<int>(i));
+  const double square = weight * weight * squares[rows.gather == nullptr ? i : rows.gather[i]];
+  out[i] = isfinite(square) ? square : 0.0;
 }
 
 }  // namespace
@@ -155,13 +155,6 @@ cudaError_t combine_experts(const GradientRouter& router, const Assignments& at,
   return cudaGetLastError();
 }
 
-cudaError_t spread_gradient(const Assignments& at, const float* dy, const float* y, int32_t width,
-                            float* dout, float* dweight, cudaStream_t stream) {
-  spread_kernel<<<blocks_of_warps(at.count), kRowThreads, 0, stream>>>(at, dy, y, width, dout,
-                                                                       dweight);
-  return cudaGetLastError();
-}
-
 cudaError_t router_backward(const GradientRouter& router, const Assignments& at,
                             const float* probabilities, const float* dweight, float* dlogits,
                             cudaStream_t stream) {
@@ -176,10 +169,17 @@ cudaError_t add_gated(const float* gate, const float* y, int32_t rows, int32_t w
   return cudaGetLastError();
 }
 
-cudaError_t gated_backward(const float* gate, const float* y, const float* dout, int32_t rows,
-                           int32_t width, float* dy, float* dgate, cudaStream_t stream) {
-  gated_back_kernel<<<blocks_of_warps(rows), kRowThreads, 0, stream>>>(gate, y, dout, rows, width,
-                                                                       dy, dgate);
+cudaError_t weigh_backward(const WeighedRows& rows, const float* active, float* dactive,
+                           float* dweight, cudaStream_t stream) {
+  weigh_back_kernel<<<blocks_of_warps(rows.count), kRowThreads, 0, stream>>>(rows, active, dactive,
+                                                                             dweight);
+  return cudaGetLastError();
+}
+
+cudaError_t weigh_squares(const WeighedRows& rows, const double* squares, double* out,
+                          cudaStream_t stream) {
+  weigh_squares_kernel<<<blocks_of_threads(rows.count), kRowThreads, 0, stream>>>(rows, squares,
+                                                                                  out);
   return cudaGetLastError();
 }
 

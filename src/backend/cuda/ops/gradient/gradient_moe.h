@@ -37,9 +37,6 @@ struct Assignments {
 enum class Weighted : uint8_t { yes, no };
 cudaError_t combine_experts(const GradientRouter& router, const Assignments& at, Weighted weighted,
                             const float* y, int32_t width, float* out, cudaStream_t stream);
-/// dy [rows, width] -> dout [count, width] = weight * dy of its row, and dweight [count] = dy . y.
-cudaError_t spread_gradient(const Assignments& at, const float* dy, const float* y, int32_t width,
-                            float* dout, float* dweight, cudaStream_t stream);
 /// dlogits [rows, experts] from dweight [count]; probabilities as choose_experts left them.
 cudaError_t router_backward(const GradientRouter& router, const Assignments& at,
                             const float* probabilities, const float* dweight, float* dlogits,
@@ -48,8 +45,23 @@ cudaError_t router_backward(const GradientRouter& router, const Assignments& at,
 /// out [rows, width] += sigmoid(gate [rows]) * y.
 cudaError_t add_gated(const float* gate, const float* y, int32_t rows, int32_t width, float* out,
                       cudaStream_t stream);
-/// Makes dy [rows, width] and dgate [rows] of dout.
-cudaError_t gated_backward(const float* gate, const float* y, const float* dout, int32_t rows,
-                           int32_t width, float* dy, float* dgate, cudaStream_t stream);
+
+/// The outputs y = W active of rows that are multiplied with a weight before they are added up.
+struct WeighedRows {
+  int32_t count = 0;
+  int32_t width = 0;                // of active
+  const int32_t* gather = nullptr;  // row of the sum for each; null: the row itself
+  const float* weight = nullptr;    // [count]
+  /// plain: the number itself; sigmoid: the gate whose sigmoid it is.
+  enum class Kind : uint8_t { plain, sigmoid } kind = Kind::plain;
+};
+/// dactive [count, width] is W^T times the gradient dout of the sum. It becomes the gradient of
+/// active, and dweight [count] that of the weight: dout . y = (W^T dout) . active.
+cudaError_t weigh_backward(const WeighedRows& rows, const float* active, float* dactive,
+                           float* dweight, cudaStream_t stream);
+/// out [count] = |gradient of y|^2, of squares [rows], those of dout; zero if that is no finite
+/// number.
+cudaError_t weigh_squares(const WeighedRows& rows, const double* squares, double* out,
+                          cudaStream_t stream);
 
 }  // namespace nibble::cuda

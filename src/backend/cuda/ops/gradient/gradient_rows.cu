@@ -1,5 +1,5 @@
-// A warp has a vector, or a thread a number; a row of logits has a block. Bound: bytes, each
-// operand read and written once (logits are read four times).
+// A warp has a vector, or a thread a number; labels are gradient_labels.cu. Bound: bytes, each
+// operand read and written once.
 #include "backend/cuda/ops/gradient/gradient_parts.cuh"
 #include "backend/cuda/ops/gradient/gradient_rows.h"
 
@@ -85,84 +85,6 @@ __global__ __launch_bounds__(kRowThreads) void add_kernel(const float* from, flo
   if (i < count) to[i] += from[i];
 }
 
-// ---- labels ----
-
-/// The threads of a row share this.
-struct LabelScratch {
-  double sums[kRowThreads];
-  float most[kRowThreads];
-  int label;
-};
-
-__device__ float row_most(const float* p, int count, LabelScratch& shared) {
-  const int tid = static_cast<int>(threadIdx.x);
-  float most = -INFINITY;
-  for (int i = tid; i < count; i += kRowThreads) most = fmaxf(most, p[i]);
-  shared.most[tid] = most;
-  __syncthreads();
-  for (int half = kRowThreads / 2; half > 0; half /= 2) {
-    if (tid < half) shared.most[tid] = fmaxf(shared.most[tid], shared.most[tid + half]);
-    __syncthreads();
-  }
-  return shared.most[0];
-}
-
-/// The sum over all threads, and in `before` that of the threads before this one.
-__device__ double block_scan(double mine, LabelScratch& shared, double& before) {
-  const int tid = static_cast<int>(threadIdx.x);
-  __syncthreads();
-  shared.sums[tid] = mine;
-  __syncthreads();
-  double all = 0;
-  before = 0;
-  for (int t = 0; t < kRowThreads; ++t) {
-    if (t == tid) before = all;
-    all += shared.sums[t];
-  }
-  return all;
-}
-
-/// A thread has `each` numbers that follow one another.
-__global__ __launch_bounds__(kRowThreads) void label_kernel(float* logits, const double* random,
-                                                            int count) {
-  __shared__ LabelScratch shared;
-  float* p = logits + int64_t{blockIdx.x} * count;
-  const int tid = static_cast<int>(threadIdx.x);
-  const int each = (count + kRowThreads - 1) / kRowThreads;
-  const int begin = min(tid * each, count), end = min(begin + each, count);
-  const float most = row_most(p, count, shared);
-  double sum = 0, before = 0;
-  for (int i = begin; i < end; ++i) {
-    p[i] = expf(p[i] - most);
-    sum += static_cast<double>(p[i]);
-  }
-  const double total = block_scan(sum, shared, before);
-  sum = 0;
-  for (int i = begin; i < end; ++i) {
-    p[i] = static_cast<float>(p[i] / total);
-    sum += static_cast<double>(p[i]);
-  }
-  if (tid == 0) shared.label = count;
-  block_scan(sum, shared, before);
-  const double passed = random[blockIdx.x];
-  for (int i = begin; i < end; ++i) {
-    before += static_cast<double>(p[i]);
-    if (passed < before) {
-      atomicMin(&shared.label, i);
-      break;
-    }
-  }
-  __syncthreads();
-  for (int i = begin; i < end; ++i) p[i] = (i == shared.label ? 1.0F : 0.0F) - p[i];
-  __syncthreads();
-  // Sums may end below 1: then it is the most probable token, whose gradient is the least number.
-  if (shared.label < count || tid != 0) return;
-  int likeliest = 0;
-  for (int i = 1; i < count; ++i)
-    if (p[i] < p[likeliest]) likeliest = i;
-  p[likeliest] += 1.0F;
-}
-
 }  // namespace
 
 cudaError_t norm_forward(const GradientNorm& norm, const HeadVectors& x,
@@ -200,12 +122,6 @@ cudaError_t swiglu_backward(const float* gate, const float* up, const float* dac
 
 cudaError_t add_rows(const float* from, float* to, int64_t count, cudaStream_t stream) {
   add_kernel<<<blocks_of_threads(count), kRowThreads, 0, stream>>>(from, to, count);
-  return cudaGetLastError();
-}
-
-cudaError_t label_gradient(float* logits, const double* random, int32_t rows, int32_t vocabulary,
-                           cudaStream_t stream) {
-  label_kernel<<<static_cast<unsigned>(rows), kRowThreads, 0, stream>>>(logits, random, vocabulary);
   return cudaGetLastError();
 }
 

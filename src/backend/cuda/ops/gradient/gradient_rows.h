@@ -48,9 +48,20 @@ cudaError_t swiglu_backward(const float* gate, const float* up, const float* dac
 /// to += from.
 cudaError_t add_rows(const float* from, float* to, int64_t count, cudaStream_t stream);
 
-/// logits [rows, vocabulary] become the gradient of log p(y) in them: 1 at y, less the
-/// probabilities. y is the token at which the probabilities, summed up, pass random [rows].
-cudaError_t label_gradient(float* logits, const double* random, int32_t rows, int32_t vocabulary,
+/// The gradient of log p(y) in logits [rows, vocabulary]: 1 at y, less the probabilities. y is the
+/// token at which the probabilities, summed up in their order, pass random [rows], or, if they end
+/// before, the first of the most probable ones.
+struct LabelRows {
+  const float* logits = nullptr;
+  const double* random = nullptr;
+  int32_t rows = 0;
+  int32_t vocabulary = 0;  // at most kVocabularyMax
+  int32_t padded = 0;      // columns of the result: step_columns(vocabulary)
+};
+inline constexpr int32_t kVocabularyMax = 1 << 19;
+/// gradient [rows, 2 * padded] in two parts, as SplitRows has them; squares [rows]: its squared
+/// lengths, zero where that is no finite number.
+cudaError_t label_gradient(const LabelRows& rows, uint16_t* gradient, double* squares,
                            cudaStream_t stream);
 
 }  // namespace nibble::cuda

@@ -18,6 +18,10 @@ enum class GemmOutput : uint8_t {
   bf16,    // y = bf16(x W^T)
   f32,     // y = x W^T
   swiglu,  // y = bf16(silu(x Wgate^T) * (x Wup^T)) in packed order; weight = gate, up = up
+  // A row of x is two rows [high | low] of K columns each, whose sum is multiplied
+  // (gradient_product.cu); plain BF16 matrices alone:
+  f32_of_sums,    // y = (high + low) W^T in F32
+  added_of_sums,  // y += (high + low) W^T in F32
   // These have a bias b [N] and take plain BF16 matrices alone (vision_gemm.cu):
   bias,       // y = bf16(x W^T + b)
   gelu_tanh,  // y = bf16(gelu(x W^T + b)), its tanh approximation
@@ -25,6 +29,9 @@ enum class GemmOutput : uint8_t {
   add,        // y += x W^T + b, in F32
 };
 constexpr bool has_bias(GemmOutput output) { return output >= GemmOutput::bias; }
+constexpr bool takes_sums(GemmOutput output) {
+  return output == GemmOutput::f32_of_sums || output == GemmOutput::added_of_sums;
+}
 
 /// An ExpertTile has 128 rows or fewer of one expert.
 struct ExpertTile {

@@ -34,8 +34,9 @@ PrefillGemmPlan select_prefill_gemm(const PrefillGemm& gemm, const Architecture&
 }
 
 std::string PrefillGemmPlan::text() const {
-  constexpr std::string_view kOutputs[] = {"bf16",      "f32",      "swiglu", "bias",
-                                           "gelu tanh", "gelu erf", "add"};
+  constexpr std::string_view kOutputs[] = {"bf16",        "f32",           "swiglu",
+                                           "f32 of sums", "added of sums", "bias",
+                                           "gelu tanh",   "gelu erf",      "add"};
   return concat(matrix == Matrix::wgmma ? "wgmma " : "mma.sync ", format_name(format),
                 factors == Factors::blocks ? " in blocks" : "", " to ",
                 kOutputs[static_cast<int>(output)], ", tiles of ", tile_rows, " x ", kTileTokens,

@@ -12,7 +12,7 @@ __device__ float row_multiplier(const DeviceLinear& w, int n) const {
 }
 
 __device__ void finish_tile() {
-  if constexpr (kOutput == GemmOutput::f32 || kOutput == GemmOutput::add)
+  if constexpr (kOutput == GemmOutput::f32 || kParts > 1 || kAdds)
     store_f32();
   else if constexpr (kPaired)
     store_paired();
@@ -36,7 +36,7 @@ __device__ void store_f32() {
 #pragma unroll
       for (int first = 0; first < kN8 * 2; first += kAtOnce) {
         float before[kAtOnce] = {};
-        if constexpr (kOutput == GemmOutput::add) {
+        if constexpr (kAdds) {
 #pragma unroll
           for (int e = 0; e < kAtOnce; ++e)
             if (token_of(first + e) < tile_.count)
@@ -46,8 +46,7 @@ __device__ void store_f32() {
         for (int e = first; e < first + kAtOnce; ++e) {
           const float sum = sum_[i][(e >> 1) * 4 + half * 2 + (e & 1)] * scale;
           if (token_of(e) < tile_.count)
-            y[token_of(e) * gemm_.y_stride] =
-                kOutput == GemmOutput::add ? before[e - first] + sum : sum;
+            y[token_of(e) * gemm_.y_stride] = kAdds ? before[e - first] + sum : sum;
         }
       }
     }

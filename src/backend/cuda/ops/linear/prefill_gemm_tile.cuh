@@ -20,7 +20,7 @@ inline constexpr float kNvfp4Unit = 256.0F;  // dequantized codes carry 2^-8
 
 struct GemmArgs {
   PrefillGemm gemm;
-  int32_t k_steps;
+  int32_t k_steps;  // of all parts of x
   int32_t row_tiles;
   int32_t token_tiles;    // dense
   int32_t rows_per_tile;  // rows of one matrix in a tile; for swiglu half of them
@@ -51,6 +51,8 @@ template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 class GemmBlock {
  public:
   static constexpr bool kPaired = kOutput == GemmOutput::swiglu;
+  static constexpr int kParts = takes_sums(kOutput) ? 2 : 1;  // of x, which meet the same columns
+  static constexpr bool kAdds = kOutput == GemmOutput::add || kOutput == GemmOutput::added_of_sums;
   static constexpr auto kMatrix =
       kWgmma ? PrefillGemmPlan::Matrix::wgmma : PrefillGemmPlan::Matrix::mma_sync;
   static constexpr int kTileRows = gemm_tile_rows(kOutput, kMatrix);
@@ -90,6 +92,7 @@ class GemmBlock {
 
  private:
   __device__ int rows_of_matrix() const { return gemm_.weight.rows; }
+  __device__ int steps_of_matrix() const { return args_.k_steps / kParts; }
   __device__ GemmTile locate(int index) const {
     if (gemm_.tiles != nullptr) {
       const ExpertTile tile = gemm_.tiles[index / args_.row_tiles];
@@ -177,7 +180,7 @@ class GemmBlock {
       valid_ |= valid ? 1U << i : 0U;
     }
     const int64_t first_row = int64_t{tile.expert} * rows_of_matrix() + tile.n0;
-    const int64_t row_bytes = args_.k_steps * (Shape::kChunks * 16);
+    const int64_t row_bytes = steps_of_matrix() * (Shape::kChunks * 16);
     const int line = thread / Shape::kChunks;
     const int64_t at = (first_row + tile_row(line)) * row_bytes + thread % Shape::kChunks * 16;
     const bool all_up = kPaired && line >= 128;  // used where one pass copies both matrices
@@ -209,7 +212,7 @@ class GemmBlock {
   __device__ void load_codes(uint32_t codes) {
     const int thread = static_cast<int>(threadIdx.x);
     const uint32_t to = codes + Shape::offset(thread / Shape::kChunks, thread % Shape::kChunks);
-    const int row_bytes = args_.k_steps * (Shape::kChunks * 16);
+    const int row_bytes = steps_of_matrix() * (Shape::kChunks * 16);
 #pragma unroll
     for (int i = 0; i < kCodePasses; ++i) {
       // Paired: pass i begins at line i * kPassRows of 256, the second half of them up's.
@@ -219,6 +222,8 @@ class GemmBlock {
       if ((valid_ >> (8 + i) & 1) != 0) copy_async_16(to + i * kThreads * 16, from, 16);
     }
     codes_from_[0] += Shape::kChunks * 16;
+    if constexpr (kParts > 1)
+      if (load_step_ + 1 == steps_of_matrix()) codes_from_[0] -= row_bytes;
     if constexpr (kPaired) codes_from_[1] += Shape::kChunks * 16;
   }
 
