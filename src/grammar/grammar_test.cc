@@ -237,7 +237,7 @@ TEST(Grammar, DraftsAndRollbacksLeaveNoTrace) {
   }
 }
 
-/// Behind the end of an answer nothing is ruled any more.
+/// The grammar rules nothing that follows the end of an answer.
 TEST(Grammar, ADraftedEndIsFollowedByAnything) {
   const auto constraint = make_grammar_constraint(compiler().compile(schema(kPerson)).value(), -1);
   for (const int32_t token : ids(R"({"name": "A", "age": 1})"))

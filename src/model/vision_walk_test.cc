@@ -7,9 +7,9 @@
 namespace nibble {
 namespace {
 
-/// Of a patch of a frame of P: 2 * 8 * 1536 to embed; in each of three blocks 2 * 8 * 3 * 8 to
-/// project and 2 * 8 * (2 P + 8 + 2 * 16) for attention and MLP; a quarter of 2 * 32 * (32 + 10) to
-/// merge.
+/// A patch of a frame of P costs 2 * 8 * 1536 to embed; in each of three blocks 2 * 8 * 3 * 8 to
+/// project and 2 * 8 * (2 P + 8 + 2 * 16) for attention and MLP; and a quarter of
+/// 2 * 32 * (32 + 10) to merge.
 TEST(VisionWalk, CountsTheWorkOfItsFrames) {
   const VisionConfig config{.depth = 3,
                             .hidden = 8,
