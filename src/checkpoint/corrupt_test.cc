@@ -6,6 +6,7 @@
 #include <random>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_index.h"
 #include "checkpoint/safetensors_header.h"
 #include "testing/test_files.h"
 
@@ -235,6 +236,18 @@ TEST(Corrupt, DamagedHeadersAreRefusedOrSound) {
   }
   EXPECT_GT(refused, 15000);
   EXPECT_LT(refused, 20000);
+}
+
+/// File systems take names of 255 bytes.
+TEST(CheckpointIndex, NamesHaveAtMost255Bytes) {
+  const auto parse = [](size_t bytes) {
+    const std::string ending = ".safetensors";
+    const std::string name = std::string(bytes - ending.size(), 'x') + ending;
+    return parse_checkpoint_index(index_file(concat(R"({"a":")", name, "\"}")).second);
+  };
+  EXPECT_TRUE(parse(255).ok());
+  ASSERT_FALSE(parse(256).ok());
+  EXPECT_NE(parse(256).error().message.find("a plain file name"), std::string::npos);
 }
 
 }  // namespace

@@ -39,6 +39,15 @@ TEST(NgramDrafter, RepeatsWhatFollowedTheLongestMatch) {
   EXPECT_EQ(proposed(s, 3, {.look_back_max = 6}), Tokens{});
 }
 
+TEST(NgramDrafter, WhatWasProposedBeforeIsGone) {
+  NgramDrafter drafter({});
+  Tokens drafts = {8, 9};
+  drafter.propose(saying({1, 2, 3, 1}, {2}), 2, drafts);
+  EXPECT_EQ(drafts, (Tokens{3, 1}));
+  drafter.propose(saying({1, 2}, {}), 2, drafts);
+  EXPECT_EQ(drafts, Tokens{});
+}
+
 TEST(NgramDrafter, MatchesMayOverlapTheEnd) {
   EXPECT_EQ(proposed(saying({8}, {7, 7, 7, 7}), 4), (Tokens{7}));
   EXPECT_EQ(proposed(saying({1, 2, 1, 2, 1}, {2}), 4), (Tokens{1, 2}));

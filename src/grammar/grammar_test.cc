@@ -237,6 +237,32 @@ TEST(Grammar, DraftsAndRollbacksLeaveNoTrace) {
   }
 }
 
+/// The grammar rules nothing that follows the end of an answer.
+TEST(Grammar, ADraftedEndIsFollowedByAnything) {
+  const auto constraint = make_grammar_constraint(compiler().compile(schema(kPerson)).value(), -1);
+  for (const int32_t token : ids(R"({"name": "A", "age": 1})"))
+    ASSERT_EQ(constraint->accept({&token, 1}), std::nullopt);
+  EXPECT_FALSE(allowed(*constraint, 'x'));
+  EXPECT_TRUE(allowed(*constraint, kEnd));
+  const std::vector<int32_t> drafted = {kEnd, 'x'};
+  for (size_t count = 1; count <= drafted.size(); ++count) {
+    Bits bits(kWords, ~0U);
+    EXPECT_EQ(constraint->mask(std::span(drafted).first(count), bits),
+              TokenConstraint::MaskState::open)
+        << count;
+    EXPECT_EQ(bits, Bits(kWords, ~0U)) << count;
+  }
+  EXPECT_FALSE(allowed(*constraint, 'x'));
+}
+
+TEST(Grammar, NamesHaveTheirLengths) {
+  const auto lengths = schema(R"({"type":"object","propertyNames":{"minLength":2,"maxLength":3}})");
+  for (const char* name : {"ab", "abc", "\u00e9\u00e9"})
+    EXPECT_TRUE(passes(lengths, concat("{\"", name, "\": 1}"))) << name;
+  for (const char* name : {"", "a", "abcd"})
+    EXPECT_FALSE(passes(lengths, concat("{\"", name, "\": 1}"))) << name;
+}
+
 /// Looking past drafts that the grammar refuses, at any place in them, moves nothing.
 TEST(Grammar, RefusedDraftsLeaveNoTrace) {
   const auto constraint = make_grammar_constraint(compiler().compile(schema(kPerson)).value(), -1);

@@ -42,5 +42,23 @@ TEST(ValidateBatchDeathTest, MediaRowsAscendFromTheFirst) {
   EXPECT_DEATH(validate_with({2}), "embedding of row 2");
 }
 
+TEST(ValidateBatchDeathTest, LogitsAreOfRowsOfTheBatch) {
+  const PoolSizes sizes{.pages = 1, .state_slots = 1, .rows_max = 2};
+  ModelConfig config;
+  config.vocab_rows = 8;
+  Batch batch;
+  batch.tokens = {5, 6};
+  batch.positions = {0, 1, 0, 1, 0, 1};
+  batch.pages = {0};
+  batch.sequences = {{.row_count = 2, .page_count = 1}};
+  const auto validate_with = [&](std::vector<int32_t> rows) {
+    batch.logit_rows = std::move(rows);
+    validate_batch(batch, config, sizes);
+  };
+  validate_with({0, 1});
+  EXPECT_DEATH(validate_with({-1}), "logit row -1");
+  EXPECT_DEATH(validate_with({0, 2}), "logit row 2");
+}
+
 }  // namespace
 }  // namespace nibble

@@ -75,6 +75,24 @@ TEST(Doors, ReplaceTheSocketFileOfADeadServerOnly) {
   EXPECT_EQ(HttpServer::listen(options, handler).error().code, ErrorCode::invalid_argument);
 }
 
+/// Another name of a socket's file outlives the file, and shows whether anybody listens.
+TEST(Doors, NobodyListensAtSocketsOfAServerThatIsDraining) {
+  const HttpOptions options{.port = 0, .uds = file("clients"), .admin_uds = file("admins")};
+  const auto server =
+      HttpServer::listen(options, [](HttpRequest, std::shared_ptr<HttpExchange>) {}).value();
+  for (const auto& socket : {options.uds, options.admin_uds}) {
+    const std::string other = socket.string() + "-2";
+    ASSERT_EQ(::link(socket.c_str(), other.c_str()), 0);
+    EXPECT_TRUE(RawClient(other).connected());
+  }
+  server->stop_accepting();
+  for (const auto& socket : {options.uds, options.admin_uds}) {
+    const std::string other = socket.string() + "-2";
+    EXPECT_FALSE(RawClient(other).connected()) << other;
+    std::filesystem::remove(other);
+  }
+}
+
 TEST_F(DoorsTest, AdminRoutesAnswerOnTheirSocketAlone) {
   ServerOptions options;
   options.api_keys = {"sesame"};

@@ -67,6 +67,17 @@ TEST(Metrics, TimesTokensFromSubmission) {
   EXPECT_NE(metrics.text(engine, "\"").find(R"({model_name="\""})"), std::string::npos);
 }
 
+TEST(Metrics, AddUpTheCallsOfAllAnswers) {
+  Metrics metrics;
+  metrics.call({.complete = 2, .malformed = 1});
+  metrics.call({.complete = 3, .malformed = 4});
+  const std::string text = metrics.text(EngineStats(), "m");
+  for (const char* sum : {"outcome=\"complete\"} 5\n", "outcome=\"malformed\"} 5\n"})
+    EXPECT_NE(text.find(concat("nibble_tool_calls_total{model_name=\"m\",", sum)),
+              std::string::npos)
+        << text;
+}
+
 TEST_F(ServerTest, MetricsCountCallsThatAreNone) {
   const std::string call = "<tool_call>\n<function=f>\n</function>\n</tool_call>";
   start(concat("</think>\n\n", call, "\n<tool_call>\nf()\n</tool_call>\n", call));

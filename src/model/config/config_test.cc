@@ -303,7 +303,15 @@ TEST(Config, TextOnlyClassesAreFlat) {
   EXPECT_EQ(config.count(LayerKind::delta_net), 30);
 }
 
-TEST(Config, NotAnObject) { EXPECT_FALSE(ModelConfig::parse(Json("x"))); }
+TEST(Config, NotAnObject) {
+  for (const char* text : {"\"x\"", "[]", "5", "null"}) {
+    const Json json = parse_json(text, "test").value();
+    const auto refused = ModelConfig::parse(json);
+    ASSERT_FALSE(refused.ok()) << text;
+    EXPECT_EQ(refused.error().message,
+              concat("config.json: expected an object, found ", json.type_name()));
+  }
+}
 
 }  // namespace
 }  // namespace nibble

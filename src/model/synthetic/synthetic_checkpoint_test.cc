@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "checkpoint/checkpoint.h"
 #include "model/config/quant_config.h"
 #include "model/weights/sound_weights.h"
@@ -114,6 +116,17 @@ TEST_F(SyntheticInputs, AreDeclaredWhereTheyAreAskedFor) {
   EXPECT_EQ(expert.down.scheme.activations, ActivationFormat::high);
   EXPECT_EQ(four.weights.load_factors(expert.gate).value().input_scale.value,
             four.weights.load_factors(expert.up).value().input_scale.value);
+  // Room for magnitudes up to (6 * 448) / 16 = 168, and a number for each of the inputs.
+  std::set<float> scales;
+  const auto see = [&](const LinearSource& source) {
+    const float scale = four.weights.load_factors(source).value().input_scale.value;
+    EXPECT_GE(scale, 16.0F) << source.module;
+    EXPECT_LT(scale, 80.0F) << source.module;
+    scales.insert(scale);
+  };
+  for (const LayerSources& layer : four.weights.layers())
+    for (const MlpSources& each : layer.moe.experts) see(each.gate);
+  EXPECT_GT(scales.size(), 1U);
   const auto inputs_of = [&](const char* name, SyntheticFp8 fp8) {
     const Opened eight = open(name, WeightLayout::mixed, fp8);
     const AttentionSources& attention = eight.weights.layers()[1].attention;

@@ -82,6 +82,26 @@ TEST(RoundedDraft, FusedLinearsShareTheirScale) {
   }
 }
 
+/// Loaders read in the order of places, and a rounded tensor is made of what stands at its
+/// source's.
+TEST(RoundedDraft, TensorsStandWhereTheirSourcesStand) {
+  const Golden pebble = load_pebble_that_drafts({.format = WeightFormat::nvfp4});
+  const MtpSources& mtp = *pebble.weights.mtp();
+  int last_file = 0;
+  for (const LinearSource* linear : {&mtp.joined, &mtp.layer.attention.k}) {
+    const TensorEntry* source = pebble.checkpoint->find(linear->module + ".weight");
+    ASSERT_NE(source, nullptr) << linear->module;
+    for (const std::string& name : {linear->values, linear->scales}) {
+      const TensorEntry* entry = pebble.rounded->find(name);
+      ASSERT_NE(entry, nullptr) << name;
+      EXPECT_EQ(entry->file, source->file) << name;
+      EXPECT_EQ(entry->offset, source->offset) << name;
+    }
+    last_file = std::max(last_file, source->file);
+  }
+  EXPECT_GT(last_file, 0);
+}
+
 TEST(RoundedDraft, AnyPieceIsThatOfTheWhole) {
   for (const WeightFormat format : {WeightFormat::nvfp4, WeightFormat::fp8_tensor}) {
     const Golden pebble =

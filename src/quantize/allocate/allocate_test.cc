@@ -85,6 +85,16 @@ TEST_F(Allocate, BytesAreThoseOfThePlanOfItsRecipe) {
   }
 }
 
+TEST_F(Allocate, ItsRecipeWeighsTokensAsTheOneItIsOf) {
+  const AllocationCandidates found = candidates("mixed", Dialect::compressed_tensors);
+  const int64_t middle = (found.bytes_least() + found.bytes_most()) / 2;
+  const Allocation made = found.choose(losses(), bytes(middle)).value();
+  for (const SecondMoments moments : {SecondMoments::plain, SecondMoments::fisher}) {
+    recipe_.second_moments = moments;
+    EXPECT_EQ(found.recipe(made).value().second_moments, moments);
+  }
+}
+
 TEST_F(Allocate, ASizeOutOfReachIsRefusedWithBothBounds) {
   const AllocationCandidates found = candidates("mixed", Dialect::compressed_tensors);
   const std::string least = concat(found.bytes_least(), " bytes"),

@@ -159,6 +159,25 @@ TEST(Calibration, InputsThatAreNoNumbersAreRefusedByName) {
   EXPECT_NE(done.error().message.find("layers.0."), std::string::npos) << done.error().message;
 }
 
+/// The user who wants it to end need not wait for the end of a layer.
+TEST(Calibration, EndsBetweenPassesOfALayer) {
+  const Model model(Layout::dense);
+  const CalibrationData data = random_data();
+  CalibrationOptions stopped = options(SecondMoment::none);
+  int asked = 0;
+  stopped.check = [&]() -> Result<void> {
+    ++asked;
+    return Error{ErrorCode::cancelled, "stop"};
+  };
+  Calibration run =
+      Calibration::start(*model.checkpoint, model.weights, model.config, data, std::move(stopped))
+          .value();
+  const auto done = run.run(0);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().code, ErrorCode::cancelled);
+  EXPECT_EQ(asked, 1);
+}
+
 TEST(Calibration, ABackendThatCannotIsRefused) {
   const Model model(Layout::dense);
   const CalibrationData data = random_data();

@@ -59,6 +59,36 @@ TEST(ModelCard, MeasurementsBecomeRows) {
   EXPECT_EQ(card_with_measurement("no section", measured), "no section");
 }
 
+TEST(ModelCard, MeasurementsThatAreNoneAreNotKept) {
+  for (const char* card : {"# T\n", "# T\n\n## Quality\n\nMeasure it: see below.\n\n| a | b |\n"})
+    EXPECT_EQ(card_measurements(card), "") << card;
+  const std::string measured =
+      card_with_measurement("## Quality\n\nMeasure it.\n", {.text = "a.txt", .kl_mean = 0.25});
+  const std::string kept = card_measurements(measured);
+  EXPECT_NE(kept.find("| a.txt (SHA-256 "), std::string::npos) << measured;
+  EXPECT_TRUE(kept.ends_with("|\n")) << kept;
+  EXPECT_EQ(kept.find("Measure it."), std::string::npos) << kept;
+}
+
+/// One linear of the experts is enough: transformers drops what belongs to it.
+TEST(ModelCard, AForeignCardKnowsExpertsBesideOtherLinears) {
+  QuantDeclaration declaration;
+  declaration.quantized = {
+      {.name = "model.layers.0.mlp.experts.0.down_proj", .scheme = {WeightFormat::nvfp4}},
+      {.name = "model.layers.0.self_attn.o_proj", .scheme = {WeightFormat::nvfp4}}};
+  const Json config = parse_json("{}", "a config").value();
+  const auto card = [&] {
+    return foreign_card({.base_card = "",
+                         .base_name = "a/b",
+                         .declaration = declaration,
+                         .command = "nibble convert",
+                         .config = config});
+  };
+  EXPECT_NE(card().find("it drops the global scales"), std::string::npos) << card();
+  declaration.quantized.erase(declaration.quantized.begin());
+  EXPECT_EQ(card().find("it drops the global scales"), std::string::npos) << card();
+}
+
 TEST(ModelCard, CommandsFitTheDialectAndTheSchemes) {
   const test::Folder folder;
   test::write_model(folder / "in", test::Layout::fused_experts);

@@ -199,6 +199,12 @@ TEST(HeldAnswer, EventsKeepTheirOrderAndCallsAreJudged) {
   EXPECT_EQ(held->take(), events);
   EXPECT_TRUE(held->settled());
 
+  // A whole call waits for nothing that may follow it.
+  const auto called = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
+  for (size_t i = 2; i < 5; ++i) called->add({events[i]});
+  loop.run();
+  EXPECT_EQ(called->take(), (std::vector<OutputEvent>(events.begin() + 2, events.begin() + 5)));
+
   const auto bad = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
   bad->add({events[1], events[2], {Kind::tool_arguments, "{\"a\": \"zzz\"}", 0}, events[4]});
   loop.run();

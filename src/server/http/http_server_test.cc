@@ -72,6 +72,8 @@ class HttpServerTest : public ::testing::Test {
     EXPECT_NE(answer.find("{\"error\":{\"message\":"), std::string::npos) << c.name;
     EXPECT_NE(answer.find("Connection: close"), std::string::npos) << c.name;
     EXPECT_NE(answer.find("\"code\":\""), std::string::npos) << c.name << ": " << answer;
+    const char* type = c.status == 413 ? "request_too_large" : "invalid_request_error";
+    EXPECT_NE(answer.find(concat("\"type\":\"", type, "\"")), std::string::npos) << answer;
   }
   /// Runs on the server's thread and waits.
   void on_server(const std::function<void()>& task) { testing::run_on(*server_, task); }

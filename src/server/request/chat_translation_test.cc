@@ -173,6 +173,21 @@ TEST(MessagesTranslation, Refusals) {
   expect(chat_of_messages, kCases);
 }
 
+TEST(MessagesTranslation, SourcesOfImagesThatAreNone) {
+  for (const char* source : {"{}", R"({"type":"base64"})", R"({"type":"base64","data":5})",
+                             R"({"type":"url","data":"x"})", R"({"type":"file","file_id":"x"})"}) {
+    const Json body = parsed(concat(
+        R"({"messages":[{"role":"user","content":[{"type":"image","source":)", source, "}]}]}"));
+    const auto translated = chat_of_messages(body, {.images = ImageParts::kept});
+    const auto* error = std::get_if<ApiError>(&translated);
+    ASSERT_NE(error, nullptr) << source;
+    EXPECT_NE(error->message.find("messages[0].content[0].source: expected a type of base64 with "
+                                  "data, or of url with url, found \""),
+              std::string::npos)
+        << error->message;
+  }
+}
+
 TEST(ResponsesTranslation, Conversations) {
   constexpr Case kCases[] = {
       {R"({"model":"m","input":"hi","max_output_tokens":5,"store":true,"include":["x"],

@@ -244,6 +244,25 @@ TEST(GenerationRequest, TimeLimitsComeFromBodyAndHeader) {
     EXPECT_EQ(limit("", bad), -1.0) << bad;
 }
 
+TEST(GenerationRequest, TheEngineIsToldTheClientsShare) {
+  GenerationRequest request = accept(Api::chat, "");
+  EXPECT_EQ(request.sequence(model(), 0, 1).urgency.weight, 1.0);
+  EXPECT_FALSE(apply_client({.tenant = 7, .turn_tenant = 8, .weight = 2.5}, request));
+  EXPECT_EQ(request.sequence(model(), 0, 1).urgency.weight, 2.5);
+  EXPECT_EQ(request.sequence(model(), 0, 1).urgency.tenant, 8U);
+}
+
+TEST(GenerationRequest, ForbidsSoManyWordsAndNoMore) {
+  const size_t most = RequestLimits().logit_bias_max;
+  std::string words = "\"a\"";
+  for (size_t i = 1; i < most; ++i) words += ",\"a\"";
+  EXPECT_EQ(accept(Api::chat, concat(",\"bad_words\":[", words, "]")).max_tokens,
+            accept(Api::chat, "").max_tokens);
+  for (const char* more : {",\"a\"", ",\"a\",\"a\""})
+    expect_refusals(Api::chat, {{with(concat("\"bad_words\":[", words, more, "]")), "bad_words",
+                                 "a list of at most "}});
+}
+
 TEST(GenerationRequest, TenantsShareNothing) {
   GenerationRequest request = accept(Api::chat, R"(,"cache_salt":"s")");
   std::set<uint64_t> salts;
