@@ -87,6 +87,7 @@ beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the words of ./test and ./quickstart" tests/test_options_test.sh
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "draws of --mutate" "$python" tests/mutation/drawing_test.py
+beside "trials of mutants" "$python" tests/mutation/trial_test.py
 beside "mutants have a tree of sources" "$python" tests/mutation/workshop_test.py
 beside "the simulation counts what it counted" tests/engine_counts_test.py \
   build/test/src/engine/nibble_engine_simulation
