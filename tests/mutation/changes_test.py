@@ -141,6 +141,25 @@ class Trials(unittest.TestCase):
                                       right=right and {"t": right})
                 self.assertEqual(found, seen and trial.Seen(seen, False), f"{changed} {right}")
 
+    def test_a_part_is_tried_again_where_the_right_programs_fail_too(self):
+        """`busy` fails the first two times, `broken` always: nothing is known of that part."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+
+            def made(file, text):
+                (folder / file).write_text("#!/bin/sh\n" + text)
+                (folder / file).chmod(0o755)
+                return folder / file
+            bad, broken = made("bad", "exit 1"), made("broken", "exit 1")
+            count = folder / "count"
+            busy = made("busy", f"echo >> {count}; test $(wc -l < {count}) -gt 2")
+            part = trial.Part(RunProgram("t", arguments=("x",)), seconds=1.0)
+            for right, seen in [(busy, trial.Seen(part, False)), (broken, None)]:
+                passed = []
+                self.assertEqual(trial.seen_by([part], {"t": bad}, folder / "scratch", None,
+                                               right={"t": right}, passed=passed), seen)
+                self.assertEqual(passed, [])
+
     def test_a_part_whose_time_is_up_both_times_is_told_apart(self):
         with tempfile.TemporaryDirectory() as name, mock.patch.object(trial, "SECONDS_MIN", 0.05):
             slow = pathlib.Path(name) / "slow"

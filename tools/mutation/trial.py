@@ -19,6 +19,7 @@ MEMORY_BYTES_MAX = 8 << 30
 # A changed program may take ten times as long as the right one, and never less than this.
 SECONDS_MIN = 5.0
 TIMES_SLOWER_MAX = 10
+ATTEMPTS = 3  # at a part whose right programs fail too
 
 # Everything but the scratch folder is read-only: a changed program may remove or write any file.
 # The folder holds 2 GiB, which a program that never stops writing cannot pass; a file with holes
@@ -193,8 +194,10 @@ class OutOfTime(Exception):
 
 def seen_by(parts, paths, scratch, confine, deadline=float("inf"), right=None, passed=None):
     """The first part that fails twice with the changed programs, and passes between with those at
-    `right`, as Seen, or None: on a machine that is too busy right programs fail too. `passed`: a
-    list that the names of the others are added to. OutOfTime."""
+    `right`, as Seen, or None: on a machine that is too busy right programs fail too, and then the
+    part is tried again, ATTEMPTS times in all. `passed`: a list that the names of parts are added
+    to that passed with the changed programs; of a part whose right programs failed at each attempt
+    nothing is known. OutOfTime."""
     late = []
 
     def passes(part, programs):
@@ -206,10 +209,14 @@ def seen_by(parts, paths, scratch, confine, deadline=float("inf"), right=None, p
         late.append(seconds >= part.seconds_max)
         return good
     for part in parts:
-        late.clear()
-        if not (passes(part, paths) or (right and not passes(part, right)) or
-                passes(part, paths)):
-            return Seen(part, late[0] and late[-1])
-        if passed is not None:
-            passed.append(part.name)
+        for _ in range(ATTEMPTS):
+            late.clear()
+            good = passes(part, paths)
+            if not good and right and not passes(part, right):
+                continue
+            if not good and not passes(part, paths):
+                return Seen(part, late[0] and late[-1])
+            if passed is not None:
+                passed.append(part.name)
+            break
     return None
