@@ -22,15 +22,26 @@ TEST(BackendNames, AreTheWordsOfTheOptions) {
   EXPECT_EQ(state_cache_name(StateCache::f32), "f32");
 }
 
-TEST(ValidateBatchDeathTest, MediaRowsAscendFromTheFirst) {
-  const PoolSizes sizes{.pages = 1, .state_slots = 1, .rows_max = 2, .media_rows = 1};
+ModelConfig eight_tokens() {
   ModelConfig config;
   config.vocab_rows = 8;
+  return config;
+}
+
+/// Two rows of one sequence, valid where there are eight tokens and one page.
+Batch two_rows() {
   Batch batch;
   batch.tokens = {5, 6};
   batch.positions = {0, 1, 0, 1, 0, 1};
   batch.pages = {0};
   batch.sequences = {{.row_count = 2, .page_count = 1}};
+  return batch;
+}
+
+TEST(ValidateBatchDeathTest, MediaRowsAscendFromTheFirst) {
+  const PoolSizes sizes{.pages = 1, .state_slots = 1, .rows_max = 2, .media_rows = 1};
+  const ModelConfig config = eight_tokens();
+  Batch batch = two_rows();
   const auto validate_with = [&](const std::vector<int32_t>& rows) {
     batch.embeddings.clear();
     for (const int32_t row : rows) batch.embeddings.push_back({.row = row, .place = 0});
@@ -44,13 +55,8 @@ TEST(ValidateBatchDeathTest, MediaRowsAscendFromTheFirst) {
 
 TEST(ValidateBatchDeathTest, LogitsAreOfRowsOfTheBatch) {
   const PoolSizes sizes{.pages = 1, .state_slots = 1, .rows_max = 2};
-  ModelConfig config;
-  config.vocab_rows = 8;
-  Batch batch;
-  batch.tokens = {5, 6};
-  batch.positions = {0, 1, 0, 1, 0, 1};
-  batch.pages = {0};
-  batch.sequences = {{.row_count = 2, .page_count = 1}};
+  const ModelConfig config = eight_tokens();
+  Batch batch = two_rows();
   const auto validate_with = [&](std::vector<int32_t> rows) {
     batch.logit_rows = std::move(rows);
     validate_batch(batch, config, sizes);

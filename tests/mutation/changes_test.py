@@ -17,6 +17,13 @@ Program = collections.namedtuple("Program", ["target", "module", "script", "argu
                                  defaults=["", "", ()])
 
 
+def script(folder, name, text):
+    """The path of a program of the shell that is written there."""
+    (folder / name).write_text("#!/bin/sh\n" + text)
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
 class RunProgram(Program):
     def command(self, path):
         return [str(path)]
@@ -126,14 +133,9 @@ class Trials(unittest.TestCase):
         """Three programs: good, bad, and one that fails every second time from the first on."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-
-            def made(file, text):
-                (folder / file).write_text("#!/bin/sh\n" + text)
-                (folder / file).chmod(0o755)
-                return folder / file
-            good, bad = made("good", "exit 0"), made("bad", "exit 1")
+            good, bad = script(folder, "good", "exit 0"), script(folder, "bad", "exit 1")
             count = folder / "count"
-            flaky = made("flaky", f"echo >> {count}; exit $(( $(wc -l < {count}) % 2 ))")
+            flaky = script(folder, "flaky", f"echo >> {count}; exit $(( $(wc -l < {count}) % 2 ))")
             part = trial.Part(RunProgram("t", arguments=("x",)), seconds=1.0)
             for changed, right, seen in [(bad, good, part), (good, good, None), (bad, bad, None),
                                          (flaky, good, None), (bad, None, part)]:
@@ -145,14 +147,9 @@ class Trials(unittest.TestCase):
         """`busy` fails the first two times, `broken` always: nothing is known of that part."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-
-            def made(file, text):
-                (folder / file).write_text("#!/bin/sh\n" + text)
-                (folder / file).chmod(0o755)
-                return folder / file
-            bad, broken = made("bad", "exit 1"), made("broken", "exit 1")
+            bad, broken = script(folder, "bad", "exit 1"), script(folder, "broken", "exit 1")
             count = folder / "count"
-            busy = made("busy", f"echo >> {count}; test $(wc -l < {count}) -gt 2")
+            busy = script(folder, "busy", f"echo >> {count}; test $(wc -l < {count}) -gt 2")
             part = trial.Part(RunProgram("t", arguments=("x",)), seconds=1.0)
             for right, seen in [(busy, trial.Seen(part, False)), (broken, None)]:
                 passed = []
@@ -162,9 +159,7 @@ class Trials(unittest.TestCase):
 
     def test_a_part_whose_time_is_up_both_times_is_told_apart(self):
         with tempfile.TemporaryDirectory() as name, mock.patch.object(trial, "SECONDS_MIN", 0.05):
-            slow = pathlib.Path(name) / "slow"
-            slow.write_text("#!/bin/sh\nexec sleep 60\n")
-            slow.chmod(0o755)
+            slow = script(pathlib.Path(name), "slow", "exec sleep 60\n")
             part = trial.Part(RunProgram("t", arguments=("x",)), seconds=0.0)
             found = trial.seen_by([part], {"t": slow}, pathlib.Path(name) / "scratch", None)
             self.assertEqual(found, trial.Seen(part, True))
