@@ -4,19 +4,6 @@
 #include <algorithm>
 
 namespace nibble::cuda {
-namespace {
-
-/// In rising order, by insertion: there are few.
-void sort_few(std::span<int32_t> values) {
-  for (size_t i = 1; i < values.size(); ++i) {
-    const int32_t value = values[i];
-    size_t to = i;
-    for (; to > 0 && values[to - 1] > value; --to) values[to] = values[to - 1];
-    values[to] = value;
-  }
-}
-
-}  // namespace
 
 ExpertRows sort_by_expert(std::span<const int32_t> chosen, std::span<const float> weights,
                           int32_t top_k, int32_t experts) {
@@ -37,8 +24,8 @@ ExpertRows sort_by_expert(std::span<const int32_t> chosen, std::span<const float
     out.weight[at] = weights[i];
     out.slots[i] = place;
   }
-  for (size_t row = 0; row < out.slots.size(); row += static_cast<size_t>(top_k))
-    sort_few(std::span(out.slots).subspan(row, static_cast<size_t>(top_k)));
+  for (auto row = out.slots.begin(); row != out.slots.end(); row += top_k)
+    std::sort(row, row + top_k);
   for (int32_t e = 0; e < experts; ++e) {
     const int32_t end = out.begin[static_cast<size_t>(e) + 1];
     for (int32_t a = out.begin[static_cast<size_t>(e)]; a < end; a += kTileTokens)

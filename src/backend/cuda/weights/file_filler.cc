@@ -234,7 +234,12 @@ Result<void> FileFiller::send_rows() {
   const size_t count = batches.size() - 1;
   std::atomic<size_t> next = 0;
   return on_copy_threads(*launcher_.device, [&]() -> Result<void> {
-    std::unique_ptr<WeightSender> sender = TRY(senders_.take());
+    Result<std::unique_ptr<WeightSender>> taken = senders_.take();
+    if (!taken.ok()) {
+      next = count;  // the other threads stop
+      return std::move(taken).error();
+    }
+    std::unique_ptr<WeightSender> sender = std::move(taken).value();
     Result<void> sent;
     for (size_t i = next++; sent.ok() && i < count; i = next++)
       sent = send(weights_, std::span(copies_).subspan(batches[i], batches[i + 1] - batches[i]),
