@@ -69,6 +69,27 @@ TEST_P(CpuWeightsOf, TooLittleMemoryIsRefusedWithTheNumbers) {
   EXPECT_EQ(reports, 0);
 }
 
+/// Numbers that a reader can check: 8 GiB of a made-up embedding and as many of a head, of which no
+/// byte is read; all else is small.
+TEST(CpuWeightsTooLarge, AreSaidInGiB) {
+  Json json = TinyCheckpoint::moe().config;
+  Json text = *json.find("text_config");
+  text.set("vocab_size", Json(1 << 19));
+  text.set("hidden_size", Json(1 << 13));
+  json.set("text_config", text);
+  const ModelConfig config = ModelConfig::parse(json).value();
+  SyntheticWeights places = synthetic_weights(config, formats_of(WeightLayout::bf16));
+  const SyntheticTensors tensors(places, config, kSeed);
+  const Weights weights = Weights::made_up(tensors, std::move(places));
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  const auto refused = make_cpu_backend(weights, config, {.host_memory_bytes = 10 * kGiB});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
+  EXPECT_EQ(refused.error().message,
+            "weights of 16.0 GiB: expected at most the 10.0 GiB of memory that are free, found "
+            "6.0 GiB too many; free memory, or quantize the model further (nibble plan)");
+}
+
 TEST_P(CpuWeightsOf, ReportsEveryByteOnce) {
   const Weights weights = Weights::bind(*checkpoint_, config_).value();
   int64_t last = 0;

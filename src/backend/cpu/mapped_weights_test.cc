@@ -5,44 +5,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/layout_fixture.h"
+#include "backend/cpu/mapped_fixture.h"
 #include "backend/cpu/random_weights.h"
-#include "checkpoint/checkpoint.h"
-#include "model/synthetic/synthetic_numbers.h"
 #include "testing/tiny_checkpoint.h"
 
 namespace nibble {
 namespace {
 
-/// Wide enough for whole pieces of rows.
-Json wide_config() {
-  Json json = TinyCheckpoint::moe().config;
-  Json text = *json.find("text_config");
-  text.set("hidden_size", Json(256));
-  text.set("moe_intermediate_size", Json(256));
-  json.set("text_config", text);
-  return json;
-}
-
-class MappedWeights : public cpu::LayoutFixture {
+class MappedWeights : public cpu::MappedFixture {
  protected:
-  MappedWeights() : LayoutFixture("mapped_weights", wide_config(), 3) {}
-
-  Result<std::unique_ptr<Backend>> load(BackendOptions options) {
-    Checkpoint checkpoint = TRY(Checkpoint::open(folder_));
-    TRY(checkpoint.map_files());
-    config_ = TRY(ModelConfig::parse(checkpoint.config()));
-    options.threads = 2;
-    return make_cpu_backend(TRY(Weights::bind(checkpoint, config_)), config_, options);
-  }
-  std::unique_ptr<Backend> loaded(WeightPlace place) { return load({.weights = place}).value(); }
-
-  std::filesystem::path weight_file() const {
-    for (const auto& file : std::filesystem::directory_iterator(folder_))
-      if (file.path().extension() == ".safetensors") return file.path();
-    return {};
-  }
+  MappedWeights() : MappedFixture(TinyCheckpoint::moe().config) {}
   bool routed_in_four_bits() const {
     return GetParam() == WeightLayout::mixed || GetParam() == WeightLayout::nvfp4;
   }
