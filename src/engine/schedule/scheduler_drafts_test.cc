@@ -124,6 +124,24 @@ TEST(SchedulerDrafts, ThatWereWrongCountAsTimeOfTheirTenant) {
   EXPECT_EQ(first_of(2), 0);
 }
 
+/// Rows that seemed too expensive are tried again after a few hundred tokens, and then seen to be
+/// cheap.
+TEST(SchedulerDrafts, AreTriedAgainAfterTheySeemedTooExpensive) {
+  Scheduler scheduler({.rows_max = 1024, .sequences_max = 4}, CostModel());
+  for (int i = 0; i < 20; ++i) {
+    scheduler.observe({.decode_rows = 1}, 4.58);
+    scheduler.observe({.decode_rows = 1, .drafted_rows = 1}, 4.58 + 5.0);
+  }
+  const std::vector<SequenceView> views = {drafting(1, 0.5)};
+  const auto rows = [&] { return scheduler.next(views, {.pages = 9}, 0.0).rows.at(0).rows; };
+  int passes = 0;
+  for (; rows() == 1 && passes < 10000; ++passes) scheduler.observe({.decode_rows = 1}, 4.58);
+  EXPECT_GE(passes, 100);
+  EXPECT_LE(passes, 1000);
+  scheduler.observe({.decode_rows = 1, .drafted_rows = 1}, 4.58 + 0.05);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(rows(), 2) << i;
+}
+
 TEST(SchedulerDrafts, LeaveRoomForAPromptThatWaits) {
   Scheduler scheduler({.rows_max = 68, .sequences_max = 4}, CostModel());
   const auto rows = [&](const std::vector<SequenceView>& views) {
