@@ -156,5 +156,59 @@ TEST(SchemaCheck, RefusesReferencesBelowAnOldAddress) {
   EXPECT_EQ(told(R"("items":{"type":"string","id":"c"})"), "");
 }
 
+/// Each keyword with a value that it may have and one that it may not.
+TEST(SchemaCheck, KnowsTheKindOfEveryKeywordsValue) {
+  const struct {
+    std::vector<const char*> keywords;
+    std::vector<const char*> taken;
+    std::vector<const char*> refused;
+  } kKinds[] = {
+      {{"additionalProperties", "propertyNames", "additionalItems", "unevaluatedItems",
+        "unevaluatedProperties", "contentSchema", "not", "if", "then", "else", "contains"},
+       {"{}", "true", "false"},
+       {"[]", "1", "\"a\"", "null", "[{}]"}},
+      {{"items"}, {"{}", "true", "[{}]", "[{},false]"}, {"[]", "1", "\"a\"", "null", "[1]"}},
+      {{"prefixItems", "anyOf", "oneOf", "allOf"},
+       {"[{}]", "[{},true]"},
+       {"[]", "{}", "1", "null", "[{},1]"}},
+      {{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"},
+       {"{}", R"({"a":{}})", R"({"a":{},"b":false})"},
+       {"[]", "1", "true", "null", R"({"a":1})", R"({"a":{},"b":["a"]})"}},
+      {{"dependentRequired"},
+       {"{}", R"({"a":[]})", R"({"a":["b","c"]})"},
+       {"[]", "1", R"({"a":{}})", R"({"a":["b",1]})", R"({"a":"b"})"}},
+      {{"dependencies"},
+       {"{}", R"({"a":[]})", R"({"a":["b","c"],"b":{},"c":true})"},
+       {"[]", "1", R"({"a":1})", R"({"a":["b",1]})", R"({"a":"b"})"}},
+      {{"required"}, {"[]", R"(["a","b"])"}, {"{}", "true", R"(["a",1])", "\"a\""}},
+      {{"minProperties", "maxProperties", "minItems", "maxItems", "minLength", "maxLength",
+        "minContains", "maxContains"},
+       {"0", "1", "2.0", "4096"},
+       {"-1", "1.5", "4097", "\"1\"", "null", "[]", "{}", "true"}},
+      {{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
+       {"3", "0.5", "1e300"},
+       {"\"1\"", "null", "true", "[]", "{}"}},
+      {{"type", "uniqueItems", "pattern", "format", "contentEncoding", "contentMediaType", "const",
+        "$ref"},
+       {"\"a\""},
+       {}},
+      {{"title", "description", "default", "examples", "example", "deprecated", "readOnly",
+        "writeOnly", "$schema", "$id", "$comment", "strict", "discriminator", "nullable", "$anchor",
+        "$dynamicAnchor"},
+       {"1", "\"a\"", "{}"},
+       {}},
+  };
+  for (const auto& kind : kKinds)
+    for (const char* keyword : kind.keywords) {
+      for (const char* value : kind.taken)
+        EXPECT_EQ(refusal_of(concat("{\"", keyword, "\":", value, "}")), "") << keyword << value;
+      for (const char* value : kind.refused)
+        EXPECT_NE(refusal_of(concat("{\"", keyword, "\":", value, "}"))
+                      .find(concat("the schema at #/", keyword)),
+                  std::string::npos)
+            << keyword << value;
+    }
+}
+
 }  // namespace
 }  // namespace nibble
