@@ -3,18 +3,15 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "grammar/test_vocabulary.h"
+#include "grammar/test_worker.h"
 #include "testing/soon.h"
 
 namespace nibble {
@@ -22,47 +19,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::soon;
-
-/// The worker beside this program, which has the same library, or else that of the build.
-std::string worker_program() {
-  const auto beside =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "nibble_structure_worker";
-  return std::filesystem::exists(beside) ? beside.string() : NIBBLE_STRUCTURE_WORKER;
-}
-
-std::unique_ptr<GrammarCompiler> with_worker(const GrammarLimits& limits = {}) {
-  return std::make_unique<GrammarCompiler>(vocabulary, limits,
-                                           std::vector<std::string>{worker_program()});
-}
-
-GrammarSource regex(std::string text) {
-  return {.kind = GrammarSource::Kind::regex, .text = std::move(text)};
-}
-
-/// It takes some seconds to compile and little memory.
-GrammarSource slow_source(int number = 0) {
-  std::string properties;
-  for (int i = 0; i < 200; ++i) properties += concat(i > 0 ? "," : "", "\"p", i + number, "\":{}");
-  return schema(concat(R"({"type":"object","properties":{)", properties,
-                       R"(},"minProperties":66,"maxProperties":133})"));
-}
-
-/// The processes whose parent is `parent`.
-std::vector<pid_t> children_of(pid_t parent) {
-  std::vector<pid_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string line;
-    if (!std::getline(file, line)) continue;
-    const size_t name_end = line.rfind(')');
-    if (name_end == line.npos) continue;
-    char state = 0;
-    int its_parent = 0;
-    std::istringstream(line.substr(name_end + 1)) >> state >> its_parent;
-    if (its_parent == parent && state != 'Z') found.push_back(std::atoi(line.c_str()));
-  }
-  return found;
-}
 
 /// Draws an answer, one token at a time; the masks of both are the same at each.
 void expect_same(const std::shared_ptr<const Grammar>& one,
@@ -143,7 +99,7 @@ std::string counted_patterns(int count) {
   return text;
 }
 
-TEST(StructureProcess, CompilingHasItsMemory) {
+TEST(StructureMemory, CompilingHasItsMemory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer has reserved all of its address space before";
 #endif
@@ -268,7 +224,7 @@ TEST(StructureProcess, AnInnocentStructureIsNotHeldUp) {
 }
 
 /// The cache counts what the allocator gave out for it.
-TEST(StructureProcess, TheCacheCountsItsMemory) {
+TEST(StructureMemory, TheCacheCountsItsMemory) {
   const auto allocated = [] {
     const auto all = mallinfo2();
     return all.uordblks + all.hblkhd;
