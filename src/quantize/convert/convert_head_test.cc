@@ -100,6 +100,25 @@ TEST(ConvertHead, KeepsWhatIsDeclaredOfTheMtpLayer) {
   }
 }
 
+/// A block is the most that is read at once; no head is so large that it fills this one.
+TEST(ConvertHead, ABlockIsNoLargerThanTheHead) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::dense);
+  const Recipe fp8 = load_recipe("w4a4-fp8-head").value();
+  ASSERT_TRUE(run(folder / "in", folder / "fp8", {.recipe = fp8}).ok());
+  const Checkpoint checkpoint = Checkpoint::open(folder / "fp8").value();
+  const Checkpoint source = Checkpoint::open(folder / "in").value();
+  ASSERT_TRUE(
+      convert_head(checkpoint, source, HeadFormat::bf16, folder / "out", int64_t{1} << 60).ok());
+  const Checkpoint out = Checkpoint::open(folder / "out").value();
+  const Tensor now = out.read(*out.find("lm_head.weight")).value();
+  const Tensor before = source.read(*source.find("lm_head.weight")).value();
+  ASSERT_EQ(now.bytes(), before.bytes());
+  EXPECT_TRUE(
+      std::ranges::equal(std::span(now.as<uint8_t>(), static_cast<size_t>(now.bytes())),
+                         std::span(before.as<uint8_t>(), static_cast<size_t>(before.bytes()))));
+}
+
 TEST(ConvertHead, RefusesWhatDoesNotFit) {
   const Folder folder;
   test::write_model(folder / "in", Layout::dense);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "quantize/gradient/dense_linear.h"
 #include "quantize/gradient/gradient_squares.h"
 #include "quantize/testing/golden_samples.h"
 #include "tensor/float_formats.h"
@@ -108,6 +109,29 @@ TEST_F(FisherSweepOf, GroupsAndThreadsLeaveNoTrace) {
   int64_t tokens = 0;
   for (const int64_t length : samples_.lengths) tokens += length;
   EXPECT_EQ(rows, fisher_rows(tokens, model_.config));
+}
+
+/// Weights and caches serve many rows at once: short samples are not computed one by one.
+TEST_F(FisherSweepOf, ShortSamplesShareAPass) {
+  int64_t tokens = 0;
+  for (const int64_t length : samples_.lengths) tokens += length;
+  ASSERT_GT(samples_.lengths.size(), 1U);
+  ASSERT_LE(tokens, 1024);
+  std::vector<int64_t> passes;
+  ASSERT_TRUE(gather_fisher_weights({.weights = model_.weights,
+                                     .config = model_.config,
+                                     .samples = samples_,
+                                     .wants = [](const std::string&) { return false; },
+                                     .options = {.label_draws = 2},
+                                     .also_seen =
+                                         [&](const gradient::DenseLinear& linear, const Rows& input,
+                                             const Rows&, std::span<const int32_t>) {
+                                           if (linear.source().module.ends_with(".o_proj"))
+                                             passes.push_back(input.count);
+                                         }})
+                  .ok());
+  ASSERT_FALSE(passes.empty());
+  for (const int64_t rows : passes) EXPECT_EQ(rows, tokens);
 }
 
 TEST_F(FisherSweepOf, TheSeedDrawsTheLabels) {

@@ -58,6 +58,20 @@ constexpr Row kRows[] = {
     {"LICENSE", "one", nullptr, "warning \"LICENSE\": is missing; the source has it\n"},
     {"a.jinja", nullptr, "x", "warning \"a.jinja\": was added; the source has no such file\n"},
     {"LICENSE", nullptr, "x", ""},
+    {"a.model", nullptr, "x", "warning \"a.model\": was added; the source has no such file\n"},
+    {"a.tiktoken", "x", nullptr, "error \"a.tiktoken\": is missing; the source has it\n"},
+    {"a.jsonl", "x", nullptr, "error \"a.jsonl\": is missing; the source has it\n"},
+    {"a.json", R"({"a":1,"transformers_version":1,"torch_dtype":1,"_name_or_path":1,"dtype":1})",
+     R"({"a":1.0,"quantization_config":2,"use_cache":2,"_name_or_path":2})", ""},
+    {"a.json", R"({"a":1})", R"({"a":"1"})",
+     "error a.json: a: expected 1 as in the source, found \"1\"\n"},
+    {"a.json", R"({"m":"x y"})", R"({"m":["x y"]})",
+     "error a.json: m: expected \"x y\" as in the source, found [\"x y\"]\n"},
+    {"a.json", R"({"a":"0123456789012345678901234567890123456789012345678901234567890"})",
+     R"({"a":1})",
+     "error a.json: a: expected \"01234567890123456789012345678901234567890123456789012345678 as "
+     "in "
+     "the source, found 1\n"},
     {"a.md", "one", "another", ""},
     {"quantize_a.json", "1", "2", ""},
     {"recipe.yaml", "1", nullptr, ""},
@@ -114,6 +128,22 @@ TEST(ComparePapers, FindsAProcessorWhereItMoved) {
   EXPECT_EQ(listing(found(nullptr)), missing);
 }
 
+TEST(ComparePapers, FindsAVideoProcessorWhereItMoved) {
+  const Folder folder;
+  test::write_model(folder / "in", test::Layout::dense);
+  std::filesystem::copy(folder / "in", folder / "out");
+  put(folder / "in" / "video_preprocessor_config.json", R"({"patch_size":16})");
+  put(folder / "out" / "processor_config.json", R"({"video_processor":{"patch_size":14}})");
+  const Checkpoint out = Checkpoint::open(folder / "out").value();
+  const PaperComparison found =
+      compare_papers(out, Checkpoint::open(folder / "in").value()).value();
+  EXPECT_EQ(listing(found),
+            "error processor_config.json: video_processor.patch_size: expected 16 as in the "
+            "source, found 14\n"
+            "warning \"processor_config.json\": was added; the source has no such file\n");
+  EXPECT_EQ(found.files, 1);
+}
+
 TEST(ComparePapers, ConfigsMayDifferInWhatChangesNoResult) {
   const Folder folder;
   test::write_model(folder / "in", test::Layout::dense);
@@ -133,6 +163,20 @@ TEST(ComparePapers, ConfigsMayDifferInWhatChangesNoResult) {
   config.set("architectures", Json(Json::Array{Json("Other")}));
   EXPECT_EQ(listing(compared()).find("error config.json: architectures[0]: expected "), 0U);
   EXPECT_EQ(compared().keys, keys - 1);
+  config = parse_json(test::file_text(folder / "in" / "config.json"), "config").value();
+  config.find("text_config")->set("hidden_act", Json());
+  config.set("new_key", 3);
+  EXPECT_EQ(listing(compared()),
+            "error config.json: text_config.hidden_act: expected \"silu\" as in the source, found "
+            "null\nwarning config.json: new_key: 3 was added\n");
+  Json less{Json::Object{}};
+  for (const auto& [key, value] : compared().keys > 0 ? config.as_object() : Json::Object{})
+    if (key != "tie_word_embeddings" && key != "new_key") less.set(key, value);
+  config = less;
+  EXPECT_NE(listing(compared())
+                .find("error config.json: tie_word_embeddings: is missing; the "
+                      "source has false\n"),
+            std::string::npos);
 }
 
 }  // namespace
