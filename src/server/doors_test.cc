@@ -312,6 +312,25 @@ TEST_F(TlsTest, GivesUpOnHandshakesThatDoNotCome) {
   EXPECT_TRUE(silent.closed());
 }
 
+/// Bytes that are no TLS after a handshake that was: the connection ends.
+TEST_F(TlsTest, EndsAConnectionThatTurnsToNonsense) {
+  options_.http.limits.header_wait = testing::kPatience;
+  start("x", options_);
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  BIO* bio = BIO_new_ssl_connect(context);
+  BIO_set_conn_hostname(bio, concat("127.0.0.1:", server_->port()).c_str());
+  ASSERT_EQ(BIO_do_handshake(bio), 1);
+  const int socket = static_cast<int>(BIO_get_fd(bio, nullptr));
+  const std::string nonsense(64, 'x');
+  EXPECT_EQ(::send(socket, nonsense.data(), nonsense.size(), MSG_NOSIGNAL), 64);
+  char bytes[4096];
+  while (::recv(socket, bytes, sizeof bytes, 0) > 0) {
+  }
+  BIO_free_all(bio);
+  SSL_CTX_free(context);
+  EXPECT_EQ(ask_tls(TLS1_3_VERSION), "HTTP/1.1 200 OK");
+}
+
 TEST_F(TlsTest, SaysWhichFileDoesNotFit) {
   const auto why = [&](TlsFiles files) {
     const auto server = HttpServer::listen({.port = 0, .tls = std::move(files)},

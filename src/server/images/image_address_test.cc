@@ -21,6 +21,7 @@ TEST(ImageAddress, PartsAreThoseThatAreFetched) {
   for (const Row& row : kRows) {
     const auto address = parse_image_address(row.url);
     ASSERT_TRUE(address.ok()) << row.url << ": " << address.error().message;
+    EXPECT_EQ(address.value().url, row.whole);
     EXPECT_EQ(address.value().host, row.host);
     EXPECT_EQ(address.value().port, row.port);
     EXPECT_EQ(address.value().secure, row.url[4] == 's' || row.url[4] == 'S');
@@ -56,6 +57,10 @@ TEST(ImageAddress, RedirectsAreReadFromWhereTheyCome) {
   EXPECT_FALSE(redirected(base, "http://other.test/c").value().secure);
   EXPECT_FALSE(redirected(base, "file:///etc/passwd").ok());
   EXPECT_FALSE(redirected(base, "https://user@other.test/").ok());
+  EXPECT_FALSE(redirected(base, "https://a:99999/").ok());
+  const auto path_of = [](size_t bytes) { return "/" + std::string(bytes - 1, 'x'); };
+  EXPECT_TRUE(redirected(base, path_of(8192)).ok());
+  EXPECT_FALSE(redirected(base, path_of(8193)).ok());
 }
 
 TEST(PublicAddresses, NetworksThatAreNot) {
