@@ -113,6 +113,43 @@ TEST_F(ResponseStoreTest, StreamsAreStoredAndStoreFalseIsNot) {
   EXPECT_EQ(ask(post("/v1/responses", R"({"input":7})")).first, 400);
 }
 
+/// Their order is the newest first.
+TEST_F(ResponseStoreTest, ItemsAreListedAndWhatIsNotThereIsSaid) {
+  ServerOptions options;
+  options.response_store.responses_max = 8;
+  start("why</think>\n\nyes", options);
+  const Json answer =
+      ask_json(post("/v1/responses", R"({"input":[{"id":"a","role":"user","content":"1"},)"
+                                     R"({"id":"b","role":"user","content":"2"}]})"));
+  const std::string id = at(answer, "id").as_string();
+  EXPECT_EQ(ask(get(concat("/v1/responses/", id, "/input_items"))).second,
+            R"({"object":"list","first_id":"b","last_id":"a","has_more":false,"data":[)"
+            R"({"id":"b","role":"user","content":"2"},{"id":"a","role":"user","content":"1"}]})");
+  EXPECT_EQ(ask(removal(id, "any")).second,
+            concat(R"({"id":")", id, R"(","object":"response","deleted":true})"));
+  const auto [status, text] = ask(get("/v1/responses/none"));
+  EXPECT_EQ(status, 404);
+  EXPECT_EQ(text, R"({"error":{"message":"there is no stored response \"none\"",)"
+                  R"("type":"invalid_request_error","param":null,"code":"not_found"}})");
+}
+
+/// A text is one message of the user.
+TEST_F(ResponseStoreTest, ATextIsStoredAsAnItem) {
+  ServerOptions options;
+  options.response_store.responses_max = 8;
+  start("why</think>\n\nyes", options);
+  const Json answer = ask_json(post("/v1/responses", R"({"input":"hi"})"));
+  const Json list =
+      ask_json(get(concat("/v1/responses/", at(answer, "id").as_string(), "/input_items")));
+  ASSERT_EQ(at(list, "data").as_array().size(), 1U);
+  Json item = at(list, "data").as_array().front();
+  EXPECT_EQ(at(list, "first_id"), at(item, "id"));
+  EXPECT_TRUE(at(item, "id").as_string().starts_with("item_"));
+  item.set("id", Json());
+  EXPECT_EQ(item.dump(), R"({"type":"message","role":"user","content":)"
+                         R"([{"type":"input_text","text":"hi"}],"id":null})");
+}
+
 TEST_F(ResponseStoreTest, OffByDefault) {
   start("why</think>\n\nyes");
   const Json answer = ask_json(post("/v1/responses", R"({"input":"one","store":true})"));
