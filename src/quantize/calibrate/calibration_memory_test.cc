@@ -8,7 +8,7 @@ namespace {
 
 using namespace test;
 
-/// Of the small checkpoint with experts, whose layer of attention is the larger one.
+/// These are weights of the small checkpoint, whose layer of attention is the larger one.
 constexpr int64_t kAttention = (128 + 32 + 32) * kHidden + kHidden * 64;
 constexpr int64_t kDeltaNet = (64 + 32 + 2 + 2) * kHidden + kHidden * 32;
 constexpr int64_t kMlp = 3 * kWidth * kHidden;
@@ -79,7 +79,7 @@ TEST(CalibrationMemory, TooLittleIsRefusedWithItsParts) {
       << refused.error().message;
 }
 
-/// What fits is taken: as many sums at once as the limit has room for.
+/// As many sums are taken at once as the limit has room for.
 TEST(CalibrationMemory, ALimitIsMetByMoreParts) {
   const Model model(Layout::fused_experts);
   const CalibrationData data = random_data();

@@ -15,6 +15,18 @@ RoundStatistics squares(double weights, double errors, double amax) {
 }
 
 /// More kinds than there are colours, one of them in no layer and one without weights.
+std::vector<LayerReport> layers_of_kinds() {
+  std::vector<LayerReport> layers;
+  for (int kind = 0; kind < 16; ++kind)
+    for (int layer = 0; layer < 20; layer += 1 + kind)
+      layers.push_back({.kind = concat("kind", kind < 10 ? "0" : "", kind),
+                        .layer = layer,
+                        .rounding = squares(100, 0.01 * kind, 0)});
+  layers.push_back({.kind = "lm_head", .layer = -1, .rounding = squares(400, 16, 25)});
+  layers.push_back({.kind = "nothing", .layer = 3, .rounding = {}});
+  return layers;
+}
+
 QuantizeReport report_of_kinds() {
   QuantizeReport report;
   report.bytes_in = 40'000'000;
@@ -42,13 +54,7 @@ QuantizeReport report_of_kinds() {
                    .rounding = {}}};
   report.add_rest(
       {.kind = std::string(kRest), .scheme = "as it was", .tensors = 7, .rounding = {}});
-  for (int kind = 0; kind < 16; ++kind)
-    for (int layer = 0; layer < 20; layer += 1 + kind)
-      report.layers.push_back({.kind = concat("kind", kind < 10 ? "0" : "", kind),
-                               .layer = layer,
-                               .rounding = squares(100, 0.01 * kind, 0)});
-  report.layers.push_back({.kind = "lm_head", .layer = -1, .rounding = squares(400, 16, 25)});
-  report.layers.push_back({.kind = "nothing", .layer = 3, .rounding = {}});
+  report.layers = layers_of_kinds();
   return report;
 }
 

@@ -1,5 +1,5 @@
-// Scales and codes that may be, but make no sense beside the others of their checkpoint, are told of
-// from exactly the limits on.
+// Scales and codes that may be, but make no sense beside the others of their checkpoint, are told
+// of from exactly the limits on.
 #include "quantize/verify/verify_sense.h"
 
 #include <gtest/gtest.h>
