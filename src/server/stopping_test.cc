@@ -70,13 +70,16 @@ class StoppingTest : public testing::ServerTest {
 constexpr const char* kHi = R"({"messages":[{"role":"user","content":"hi"}]})";
 
 TEST_F(StoppingTest, WhatRunsIsFinishedAndNothingNewIsTaken) {
-  start("</think>\n\nto the end");
+  ServerOptions options;
+  options.drain_wait = testing::kPatience;
+  start("</think>\n\nto the end", options);
   RawClient client(server_->port());
   client.send(post(kChat, kHi));
   gate_->wait_for_one();
   EXPECT_EQ(hear("GET", "/health").body, R"({"status":"ok"})");
   server_->terminate();
-  wait_for_log("stopping: answers still running: 1; at most 30 s, a second signal ends them");
+  wait_for_log(concat("stopping: answers still running: 1; at most ", testing::kPatience.count(),
+                      " s, a second signal ends them"));
   for (const char* path : {"/health", "/ready"}) {
     const HttpResponse probed = hear("GET", path);
     EXPECT_EQ(probed.status, 503) << path;
