@@ -144,5 +144,23 @@ TEST(Grammar, TheCacheForgetsWhatWasUsedLongestAgo) {
   EXPECT_NE(compiler->compile(choice("bb")).value(), unused);
 }
 
+/// In calls a name stands before a '>', in JSON texts it is quoted.
+TEST(Grammar, NamesWithSignsOfCallsAreForJsonAlone) {
+  GrammarCompiler compiler(vocabulary);
+  for (const char* name : {"a>b", R"(a\nb)"}) {
+    const std::string text = concat(R"({"type":"object","properties":{")", name, R"(":{}}})");
+    const auto json = compiler.compile(schema(text));
+    EXPECT_TRUE(json.ok()) << json.error().message;
+    const auto call =
+        compiler.compile({.kind = GrammarSource::Kind::tool_calls,
+                          .tools = {{.name = "f", .parameters = parse_json(text, "t").value()}},
+                          .tool_begin = kToolBegin,
+                          .tool_end = kToolEnd});
+    ASSERT_FALSE(call.ok()) << name;
+    EXPECT_NE(call.error().message.find("a name without '>' and line breaks"), std::string::npos)
+        << call.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace nibble
