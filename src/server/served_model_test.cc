@@ -81,13 +81,6 @@ TEST_F(ServedModelTest, TheTemplateIsTakenAndABrokenOneRefused) {
   EXPECT_FALSE(load().ok());
 }
 
-TEST_F(ServedModelTest, AFolderWithoutATokenizerIsRefused) {
-  std::filesystem::remove(folder_ / "tokenizer.json");
-  const auto model = load();
-  ASSERT_FALSE(model.ok());
-  EXPECT_EQ(model.error().code, ErrorCode::not_found);
-}
-
 TEST_F(ServedModelTest, StopsAreThoseOfAllFilesOnce) {
   write("tokenizer_config.json", R"({"eos_token":"<|im_start|>"})");
   EXPECT_EQ(with(R"({"eos_token_id":[257,9,9]})").stop_ids,
