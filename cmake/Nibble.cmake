@@ -64,6 +64,11 @@ function(nibble_precompiled target pch)
   endforeach()
 endfunction()
 
+if(NIBBLE_TESTS)
+  configure_file(${PROJECT_SOURCE_DIR}/src/testing/source_dir.h.in
+                 ${CMAKE_BINARY_DIR}/generated/testing/source_dir.h @ONLY)
+endif()
+
 # Called from the module's own folder; SOURCES are relative to it.
 function(nibble_module name)
   cmake_parse_arguments(ARG "" "TEST_SECONDS;TESTS_ELSEWHERE" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
@@ -82,8 +87,7 @@ function(nibble_module name)
       set_target_properties(${target}_test PROPERTIES NIBBLE_IS_TEST ON)
       target_link_libraries(${target}_test PRIVATE ${target} ${ARG_TEST_DEPENDS} GTest::gtest_main)
       nibble_precompiled(${target}_test nibble_test_pch)
-      target_compile_definitions(${target}_test
-                                 PRIVATE NIBBLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+      target_include_directories(${target}_test PRIVATE ${CMAKE_BINARY_DIR}/generated)
       add_test(NAME ${name} COMMAND ${target}_test)
       if(ARG_TEST_SECONDS)
         set_tests_properties(${name} PROPERTIES COST ${ARG_TEST_SECONDS})
@@ -125,5 +129,4 @@ function(nibble_fuzzer source)
     add_test(NAME ${fuzzer} COMMAND ${fuzzer} ${corpus} 20000 8)
   endif()
   target_link_libraries(${fuzzer} PRIVATE ${ARGN})
-  target_compile_definitions(${fuzzer} PRIVATE NIBBLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endfunction()

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 
 namespace nibble {

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "media/image_decoder.h"
+#include "testing/source_dir.h"
 
 // Libraries in C call these instead of the sanitizer's own; operator new does not.
 #if defined(__SANITIZE_ADDRESS__)

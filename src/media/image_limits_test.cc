@@ -13,6 +13,7 @@
 #include "media/image_decoder.h"
 #include "media/testing/test_png.h"
 #include "testing/soon.h"
+#include "testing/source_dir.h"
 
 #if defined(__SANITIZE_ADDRESS__)  // its header comes with clang only
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),

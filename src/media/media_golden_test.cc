@@ -10,6 +10,7 @@
 #include "media/bicubic_resize.h"
 #include "media/image_patches.h"
 #include "media/testing/test_bytes.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

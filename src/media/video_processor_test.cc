@@ -5,6 +5,7 @@
 
 #include "media/image_patches.h"
 #include "media/processor_request.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "model/config/vision_config.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/memory_plan.h"
-#include "plan/real_weights.h"
+#include "plan/testing/real_weights.h"
 
 namespace nibble {
 namespace {

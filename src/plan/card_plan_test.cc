@@ -7,7 +7,7 @@
 #include "plan/card_defaults.h"
 #include "plan/card_limit.h"
 #include "plan/memory_plan.h"
-#include "plan/real_weights.h"
+#include "plan/testing/real_weights.h"
 
 namespace nibble {
 namespace {

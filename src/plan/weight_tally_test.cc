@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/presets.h"
-#include "plan/real_weights.h"
+#include "plan/testing/real_weights.h"
 
 namespace nibble {
 namespace {

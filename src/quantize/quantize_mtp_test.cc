@@ -11,6 +11,7 @@
 #include "quantize/recipe/model_linears.h"
 #include "quantize/testing/test_runs.h"
 #include "quantize/verify/verify.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

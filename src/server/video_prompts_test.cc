@@ -6,6 +6,7 @@
 #include "media/testing/fake_programs.h"
 #include "server/request/generation_request.h"
 #include "server/testing/test_images.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "testing/codec_goldens.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "model/backend.h"
 #include "model/weights/rounded_draft.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

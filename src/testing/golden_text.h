@@ -8,6 +8,7 @@
 
 #include "base/concat.h"
 #include "base/file.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 

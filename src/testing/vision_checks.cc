@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "model/forward.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

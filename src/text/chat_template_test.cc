@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "testing/source_dir.h"
 #include "text/chat_template.h"
 
 namespace nibble {

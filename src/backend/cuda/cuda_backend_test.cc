@@ -15,6 +15,7 @@
 #include "model/forward.h"
 #include "testing/cache_checks.h"
 #include "testing/golden_checks.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

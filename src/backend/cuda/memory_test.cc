@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "model/forward.h"
+#include "testing/source_dir.h"
 #include "testing/test_session.h"
 
 namespace nibble {

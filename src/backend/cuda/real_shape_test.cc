@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "model/weights/synthetic_weights.h"
 #include "testing/golden_checks.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

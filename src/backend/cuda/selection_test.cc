@@ -5,7 +5,8 @@
 
 #include "backend/cuda/testing/plan_tables.h"
 #include "base/file.h"
-#include "plan/real_models.h"
+#include "plan/testing/real_models.h"
+#include "testing/source_dir.h"
 
 namespace nibble::cuda {
 namespace {

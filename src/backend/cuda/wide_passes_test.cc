@@ -9,6 +9,7 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/cuda_backend.h"
 #include "checkpoint/checkpoint.h"
+#include "testing/source_dir.h"
 #include "testing/test_session.h"
 
 namespace nibble {

@@ -8,7 +8,7 @@
 
 #include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/weights/device_weights.h"
-#include "plan/real_models.h"
+#include "plan/testing/real_models.h"
 
 namespace nibble::cuda {
 namespace {

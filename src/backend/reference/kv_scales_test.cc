@@ -5,6 +5,7 @@
 #include "backend/reference/caches.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -10,6 +10,7 @@
 #include "tensor/activation_codec.h"
 #include "tensor/fp8.h"
 #include "testing/golden.h"
+#include "testing/source_dir.h"
 
 namespace nibble::reference {
 namespace {

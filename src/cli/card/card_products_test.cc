@@ -9,6 +9,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/proof/fp4_harness.h"
 #include "cli/serving/model_loader.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 
 namespace nibble {

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/testing/engine_bits.h"
 #include "quantize/quantize.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

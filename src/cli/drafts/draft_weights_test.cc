@@ -12,6 +12,7 @@
 #include "cli/serving/model_loader.h"
 #include "model/weights/synthetic_weights.h"
 #include "testing/golden.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 
 namespace nibble {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/plan/plan_making.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 
 namespace nibble {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "model/synthetic/synthetic_checkpoint.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 #include "testing/tiny_checkpoint.h"
 

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "cli/options/flag_report.h"
 #include "cli/serving/server_options.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "cli/serving/model_loader.h"
 #include "engine/engine_core.h"
+#include "testing/source_dir.h"
 
 namespace nibble::engine_bits {
 

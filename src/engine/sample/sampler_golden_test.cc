@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/token_bits.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

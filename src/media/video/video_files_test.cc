@@ -10,6 +10,7 @@
 #include "media/testing/fake_programs.h"
 #include "media/testing/test_bytes.h"
 #include "media/video/video_decoder.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "model/config/rope_override.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/concat.h"
 #include "base/file.h"
 #include "testing/golden.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "plan/memory_plan.h"
 #include "plan/plan_report.h"
-#include "plan/real_models.h"
+#include "plan/testing/real_models.h"
 
 namespace nibble {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/memory_plan.h"
-#include "plan/real_models.h"
+#include "plan/testing/real_models.h"
 
 namespace nibble {
 namespace {

@@ -11,6 +11,7 @@
 #include "backend/cuda/layer_runner.h"
 #include "quantize/calibrate/calibration.h"
 #include "quantize/recipe/model_linears.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

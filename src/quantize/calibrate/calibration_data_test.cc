@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "quantize/calibrate/calibration_record.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 
 namespace nibble {

@@ -11,6 +11,7 @@
 #include "quantize/calibrate/calibration.h"
 #include "quantize/calibrate/embedded_samples.h"
 #include "quantize/recipe/model_linears.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -11,6 +11,7 @@
 #include "quantize/rounding/fp8_round.h"
 #include "quantize/rounding/rounding.h"
 #include "tensor/fp8.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

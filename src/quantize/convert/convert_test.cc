@@ -8,6 +8,7 @@
 #include "quantize/quantize.h"
 #include "quantize/recipe/model_linears.h"
 #include "quantize/testing/test_model.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -9,6 +9,7 @@
 #include "quantize/gradient/layer_gradient.h"
 #include "testing/golden.h"
 #include "testing/golden_checks.h"
+#include "testing/source_dir.h"
 
 namespace nibble::gradient {
 namespace {

@@ -16,6 +16,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "quantize/testing/test_runs.h"
+#include "testing/source_dir.h"
 #include "testing/test_session.h"
 
 namespace nibble {

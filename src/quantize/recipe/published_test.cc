@@ -10,6 +10,7 @@
 #include "quantize/recipe/quant_plan.h"
 #include "quantize/verify/inspect.h"
 #include "quantize/verify/verify.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 
 namespace nibble {

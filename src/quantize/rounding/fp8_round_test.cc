@@ -10,6 +10,7 @@
 
 #include "checkpoint/safetensors_header.h"
 #include "tensor/fp8.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

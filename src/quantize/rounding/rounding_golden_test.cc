@@ -9,6 +9,7 @@
 #include "quantize/rounding/rounding_cases.h"
 #include "quantize/rounding/row_rounders.h"
 #include "tensor/fp8.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

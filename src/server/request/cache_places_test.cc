@@ -11,6 +11,7 @@
 #include "base/concat.h"
 #include "server/request/cache_salt.h"
 #include "server/testing/test_model.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

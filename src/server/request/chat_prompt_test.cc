@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "server/testing/test_server.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

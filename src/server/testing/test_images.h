@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "server/testing/test_model.h"
+#include "testing/source_dir.h"
 
 namespace nibble::testing {
 

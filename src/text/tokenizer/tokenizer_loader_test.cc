@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "testing/source_dir.h"
 #include "testing/test_files.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -10,6 +10,7 @@
 #include "backend/reference/reference_backend.h"
 #include "checkpoint/checkpoint.h"
 #include "testing/golden_checks.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -14,6 +14,7 @@
 #include "backend/cuda/runtime/device_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

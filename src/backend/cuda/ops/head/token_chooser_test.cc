@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/sample/sampler.h"
 #include "model/forward.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -8,7 +8,7 @@
 #include "backend/cuda/ops/experts/experts_select.h"
 #include "backend/cuda/testing/plan_tables.h"
 #include "backend/cuda/workspace.h"
-#include "plan/real_models.h"
+#include "plan/testing/real_models.h"
 
 namespace nibble::cuda {
 namespace {

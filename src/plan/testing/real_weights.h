@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "plan/real_models.h"
+#include "plan/testing/real_models.h"
 #include "plan/weight_tally.h"
 
 namespace nibble {

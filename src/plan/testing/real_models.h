@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/config/config.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 
