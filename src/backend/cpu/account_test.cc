@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/weight_bytes.h"
 #include "testing/golden_checks.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "model/config/config.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "quantize/calibrate/calibration_data.h"
 #include "quantize/calibrate/calibration_record.h"
+#include "testing/source_dir.h"
 
 namespace nibble {
 namespace {
