@@ -121,7 +121,7 @@ class CudaBlock : public testing::TestWithParam<Case> {
   }
   Model open(uint64_t seed) {
     const Case& c = GetParam();
-    const auto folder = folder_.path() / c.name;
+    const auto folder = folder_.path() / concat(c.name, "-", models_++);
     write_synthetic_checkpoint(parse_json(config_text(c), c.name).value(), folder,
                                {.layout = c.layout,
                                 .seed = seed,
@@ -146,6 +146,7 @@ class CudaBlock : public testing::TestWithParam<Case> {
   };
   void compare(const Sides& sides);
   TemporaryFolder folder_;
+  int models_ = 0;
 };
 
 void CudaBlock::compare(const Sides& sides) {
