@@ -30,5 +30,10 @@ TEST(Clusters, AreWhatAPersonSees) {
   EXPECT_EQ(shown("a\nb"), "a:1 \n:0 b:1");
 }
 
+TEST(Clusters, BytesThatAreNoUtf8StandAlone) {
+  EXPECT_EQ(shown("a\xFF\xFFz"), "a:1 \xFF:1 \xFF:1 z:1");
+  EXPECT_EQ(shown("a\xE2\x82"), "a:1 \xE2:1 \x82:1");  // the first two bytes of three
+}
+
 }  // namespace
 }  // namespace nibble

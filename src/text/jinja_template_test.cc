@@ -99,6 +99,10 @@ TEST(JinjaTemplate, ErrorsNameTheConstructAndTheLine) {
   EXPECT_EQ(ChatTemplate::compile("{{", "t").error().code, ErrorCode::corrupt);
 }
 
+TEST(JinjaTemplate, AMacroMayHaveTheNameOfAMethod) {
+  EXPECT_EQ(text_of("{% macro encode(a) %}<{{ a }}>{% endmacro %}{{ encode('x') }}"), "<x>");
+}
+
 TEST(JinjaTemplate, SeparatorsOfJsonAreTwoTexts) {
   for (const char* separators : {"[',']", "[1, ':']", "[',', 1]", "'abc'"})
     EXPECT_EQ(error_of(concat("{{ [1]|tojson(separators=", separators, ") }}")),

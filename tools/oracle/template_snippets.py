@@ -141,6 +141,8 @@ SNIPPETS = [
      " () }} {{ '%r' % 'a' }}"),
     ("{{ '%(a)s' % {'a': 1} }} {{ '%.2s' % 'éàü' }} {{ '%+d % d' % (3, 4) }} {{ '%e %g' % (1.5,"
      " 0.0001) }}"),
+    ("{{ '%e %E %f %F' % (1.5, 1.5, 2.5, 2.5) }} {{ '%g %G' % (1e-10, 1e-10) }} {{ '%i %u' % (3,"
+     " 4) }}"),
     "{{ '%s' % () }}", "{{ '%d' % 'a' }}", "{{ 'a' % 5 }}", "{{ '{'.format() }}",
     "{{ '{}'.format() }}", "{{ s.nope() }}", "{{ n.upper() }}", "{{ s() }}", "{{ missing() }}",
     "{{ none() }}", "{{ d.b() }}", "{{ s.upper().lower()[0].upper() }}",
@@ -196,6 +198,8 @@ SNIPPETS = [
      " 2.9|round(0, 'floor') }} {{ 5|round }} {{ 2.675|round(2) }}"),
     ("{{ 42.55|round|int }} {{ -0.5|round }} {{ 1234.5|round(1) }} {{ true|round }} {{"
      " 1.25|round(1, 'ceil') }}"),
+    ("{{ 1250.0|round(-2) }} {{ 1350.5|round(-2) }} {{ -1236.5|round(-1) }} {{ 4.5|round(-1) }} {{"
+     " 1e300|round(-400) }}"),
     "{{ 1.5|round(0, 'x') }}",
     ("{{ l|sum }} {{ rows|sum(attribute='v') }} {{ l|sum(start=10) }} {{ []|sum }} {{ [0.5,"
      " 1]|sum }}"),
@@ -246,6 +250,9 @@ SNIPPETS = [
     "{{ words|map('replace', 'a', 'z')|list }} {{ words|map('default', 'x')|list }}",
     ("{{ mixed|select|list }} {{ mixed|reject|list }} {{ l|select('odd')|list }} {{"
      " l|reject('odd')|list }} {{ l|select('>', 1)|list }}"),
+    ("{% for name in ['==', 'eq', 'equalto', '!=', 'ne', '>', 'gt', 'greaterthan', '>=', 'ge',"
+     " '<', 'lt', 'lessthan', '<=', 'le'] %}{{ name }}{{ [1, 2, 3]|select(name, 2)|list }}"
+     "{% endfor %}"),
     ("{{ mixed|select('string')|list }} {{ mixed|reject('none')|list }} {{ l|select('in', [1,"
      " 2])|list }}"),
     ("{{ rows|selectattr('k', 'equalto', 'x')|list }} {{ rows|selectattr('k')|list|length }} {{"

@@ -119,6 +119,22 @@ TEST(TokenizerLoader, RefusesUnsupportedModelsByName) {
   });
 }
 
+/// Files state them although they change nothing.
+TEST(TokenizerLoader, TakesSettingsThatChangeNothing) {
+  const std::pair<const char*, std::vector<const char*>> kNeutral[] = {
+      {"dropout", {"null", "0", "0.0"}},
+      {"continuing_subword_prefix", {"null", "\"\""}},
+      {"end_of_word_suffix", {"null", "\"\""}},
+      {"byte_fallback", {"null", "false"}}};
+  for (const auto& [key, values] : kNeutral)
+    for (const char* value : values) {
+      Json root = golden();
+      root.find("model")->set(key, json(value));
+      const auto result = load(root);
+      EXPECT_TRUE(result.ok()) << key << " " << value << ": " << result.error().message;
+    }
+}
+
 TEST(TokenizerLoader, RefusesUnsupportedPipelinesByName) {
   const auto set = [](std::string_view key, std::string_view value) {
     return [key, value](Json& root) { root.set(key, json(value)); };
