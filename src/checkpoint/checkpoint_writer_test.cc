@@ -129,6 +129,18 @@ TEST(CheckpointWriter, RefusesExistingOutput) {
   EXPECT_NE(same.message.find("expected an output other than the input"), std::string::npos);
 }
 
+TEST(CheckpointWriter, AFolderThatCannotBeMadeIsAnError) {
+  const TemporaryFolder root;
+  write_test_file(root / "file", "x");
+  for (const fs::path& folder : {root / std::string(300, 'n'), root / "file" / "below"}) {
+    const auto made = CheckpointWriter::create(folder, kPlan);
+    ASSERT_FALSE(made.ok()) << folder;
+    EXPECT_EQ(made.error().code, ErrorCode::io) << made.error().message;
+    EXPECT_NE(made.error().message.find(folder.string()), std::string::npos)
+        << made.error().message;
+  }
+}
+
 TEST(CheckpointWriter, CopiesWhatIsNoWeight) {
   const TemporaryFolder root;
   fs::create_directories(root / "in/additional_chat_templates");

@@ -2,6 +2,7 @@
 // where they are refused the checkpoint stays as it was.
 #include "checkpoint/direct_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,6 +66,10 @@ TEST(DirectFile, AMovedOneReadsItsFileAndIsClosedOnce) {
     file.read_at(out, 0).value();
     const std::string text = read_text_file(model / "tokenizer.json", uint64_t{1} << 30).value();
     EXPECT_TRUE(std::ranges::equal(out, std::as_bytes(std::span(text).first(out.size()))));
+    const Result<void> beyond = file.read_at(out, uint64_t{1} << 30);
+    ASSERT_FALSE(beyond.ok());
+    EXPECT_NE(beyond.error().message.find("tokenizer.json"), std::string::npos)
+        << beyond.error().message;
     EXPECT_EQ(open_descriptors(), before + 2);
   }
   EXPECT_EQ(open_descriptors(), before);
@@ -104,6 +109,27 @@ TEST(DirectFile, AnEarlierFailureIsForgotten) {
   if (const auto first = DirectFile::open(file); !first.ok()) GTEST_SKIP() << first.error().message;
   errno = EINVAL;
   EXPECT_TRUE(DirectFile::open(file).ok());
+}
+
+/// The descriptors of this process that leave the page cache alone.
+int64_t direct_descriptors() {
+  int64_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int flags = ::fcntl(std::stoi(entry.path().filename().string()), F_GETFL);
+    count += flags >= 0 && (flags & O_DIRECT) != 0 ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(DirectFile, ACheckpointReadDirectlyHasItsFilesOpenForThat) {
+  const int64_t before = direct_descriptors();
+  {
+    Checkpoint checkpoint = Checkpoint::open(NIBBLE_SOURCE_DIR "/pebble/model").value();
+    if (const auto done = checkpoint.read_directly(); !done.ok())
+      GTEST_SKIP() << done.error().message;
+    EXPECT_EQ(direct_descriptors(), before + std::ssize(checkpoint.files()));
+  }
+  EXPECT_EQ(direct_descriptors(), before);
 }
 
 TEST(DirectFile, ACheckpointReadDirectlyIsTheSame) {
