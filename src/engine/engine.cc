@@ -409,7 +409,6 @@ std::vector<EngineEvent> Engine::take_events(std::chrono::milliseconds wait) {
   state_->outbox_changed.wait_for(lock, wait,
                                   [&] { return !state_->outbox.empty() || state_->stopped; });
   std::vector<EngineEvent> events = std::exchange(state_->outbox, {});
-  lock.unlock();
   state_->outbox_changed.notify_all();
   return events;
 }

@@ -38,6 +38,8 @@ TEST(EngineRoom, RefusalsSayWhatWouldBeTaken) {
   };
   EXPECT_EQ(with_positions({{0, 0, 0}, {2, 0, 1}, {0, 0, 2}}), "");
   EXPECT_EQ(with_positions({{0, 0, 0}, {1, 1, 1}}), "prompt positions: expected 3, found 2");
+  EXPECT_EQ(with_positions({{0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {2, 2, 2}}),
+            "prompt positions: expected 3, found 4");
   for (size_t axis = 0; axis < 3; ++axis)
     for (const int32_t wrong : {-1, 3}) {
       std::array<int32_t, 3> position = {2, 2, 2};

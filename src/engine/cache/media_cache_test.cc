@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "base/concat.h"
+
 namespace nibble {
 namespace {
 
@@ -35,6 +37,14 @@ TEST(MediaCache, WhatIsHeldStays) {
   EXPECT_TRUE(cache.begin(key(3, 2), 0));
   cache.drop(held);
   EXPECT_TRUE(cache.begin(key(2, 3), 0));
+}
+
+TEST(MediaCache, AWrongCountOfHoldersIsTold) {
+  MediaCache cache(10);
+  const int32_t entry = cache.begin(key(1, 8), 0).value();
+  cache.check_integrity([](int32_t) { return 1; });
+  EXPECT_DEATH(cache.check_integrity([](int32_t) { return 3; }),
+               concat("media entry ", entry, " has 1 holders, not 3"));
 }
 
 TEST(MediaCache, ATenantBeyondItsShareLosesItsOwn) {

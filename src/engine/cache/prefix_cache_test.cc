@@ -262,6 +262,23 @@ TEST(PrefixCache, UsedAndPinnedSnapshotsOutliveOthers) {
   world.check({.slots = slots});
 }
 
+/// One that was taken for another reason; then newer ones go before it.
+TEST(PrefixCache, ASnapshotCanBePinnedLater) {
+  PrefixWorld world({.pages = 16, .state_slots = 2, .rows_max = 64});
+  const Prompt pinned = prompt_of({1});
+  PrefixCache::Cursor cursor = world.cache->root(0);
+  world.pools.pages.release(world.publish(cursor, pinned, 1));
+  world.snapshot(cursor, pinned);
+  EXPECT_EQ(world.cache->pin(cursor, 0), PrefixCache::Pin::done);
+  cursor = PrefixCache::Cursor();
+  world.now_ms = 1e7;
+  world.add(prompt_of({2}), 1);
+  const int32_t slot = world.cache->allocate_slot(world.now_ms).value();
+  EXPECT_EQ(world.cache->match(pinned.key(), 1000).tokens, 64);
+  EXPECT_EQ(world.cache->match(prompt_of({2}).key(), 1000).tokens, 0);
+  world.check({.slots = {slot}});
+}
+
 TEST(PrefixCache, IntervalSnapshotsGoWhenADeeperOneComesUnlessUsed) {
   for (const int uses : {0, 1}) {
     PrefixWorld world(kAmple);

@@ -69,5 +69,20 @@ TEST(RepeatIndex, LooksFarBackButNotWithoutEnd) {
   for (ptrdiff_t place = 1000; place < 43000; place += 1000) EXPECT_TRUE(found(place).empty());
 }
 
+/// The first token of a text is its last again: that place is the last known of 16,384, and the
+/// first that is not of one more.
+TEST(RepeatIndex, KnowsSoManyPlacesAndNoMore) {
+  const auto said_after_the_first = [](size_t tokens) {
+    Tokens text(tokens, 5);
+    text.front() = text.back() = 7;
+    text[1] = 8;
+    RepeatIndex index(1);
+    index.follow(text, {});
+    return index.next(text, {}, 2);
+  };
+  EXPECT_EQ(said_after_the_first(16384), (Tokens{8, 5}));
+  EXPECT_EQ(said_after_the_first(16385), Tokens{});
+}
+
 }  // namespace
 }  // namespace nibble

@@ -104,6 +104,7 @@ TEST(Scheduler, CutsPromptsOnlyAtMultiplesOf64) {
   const auto rows = [&](SchedulerLimits limits) { return next(views, {}, limits).rows[1].rows; };
   EXPECT_EQ(rows({.rows_max = 200, .sequences_max = 8}), 192);  // 199 rounded down
   EXPECT_EQ(rows({.rows_max = 2048, .sequences_max = 8, .chunk_tokens_max = 100}), 128);
+  EXPECT_EQ(rows({.rows_max = 2048, .sequences_max = 8, .chunk_tokens_max = 1}), 64);
   EXPECT_EQ(rows({.rows_max = 2048, .sequences_max = 8, .step_ms = 36.0}), 320);
   EXPECT_EQ(rows({.rows_max = 2048, .sequences_max = 8, .step_ms = 200.0}), 936);
 }

@@ -255,6 +255,8 @@ class FakeBackend final : public Backend, public FakeModel {
     return {};
   }
   Result<void> wake() override {
+    if (wakes_failing > 0 && wakes_failing-- > 0)
+      return make_error(ErrorCode::io, {.what = "the fake card does not wake"});
     asleep = false;
     return {};
   }
@@ -267,6 +269,7 @@ class FakeBackend final : public Backend, public FakeModel {
   std::function<void(int)> on_wait;   // where its tokens are waited for
   int passes_left = -1;               // until it fails in the last of them; negative: never
   int64_t missing_bytes = 0;          // of pages, in its account of what it holds
+  int wakes_failing = 0;              // so many calls of wake() fail
   bool asleep = false;
   int sleeps = 0;
   int passes = 0;
