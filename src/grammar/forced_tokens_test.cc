@@ -90,6 +90,32 @@ TEST(ForcedTokens, AreDividedAsTheModelWritesThem) {
   EXPECT_EQ(forced_after(*under(regex), ids("btrue\":x1")), Tokens{262});
 }
 
+/// A text longer than the tokens that are asked for is cut off; no token ends at the cut.
+TEST(ForcedTokens, OfALongTextAreWhole) {
+  constexpr int32_t kLong = kVocab, kHalf = kVocab + 1;
+  const auto with_dashes = [] {
+    GrammarCompiler::Vocabulary made = vocabulary();
+    made.tokens.push_back(std::string(64, '-'));
+    made.tokens.push_back(std::string(32, '-'));
+    made.encode = [](std::string_view text) {
+      Tokens ids;
+      while (!text.empty()) {
+        const size_t size = text.size() >= 64 ? 64 : text.size() >= 32 ? 32 : 1;
+        ids.push_back(size == 64 ? kLong : size == 32 ? kHalf : text[0]);
+        text.remove_prefix(size);
+      }
+      return ids;
+    };
+    return made;
+  };
+  GrammarCompiler compiler(with_dashes, kPatient);
+  const auto grammar =
+      compiler.compile({.kind = GrammarSource::Kind::regex, .text = "[ab]-{256}[0-9]"}).value();
+  for (const size_t most : {size_t{1}, size_t{2}, size_t{3}})
+    EXPECT_EQ(forced_after(*make_grammar_constraint(grammar, -1), ids("a"), most),
+              Tokens(most, kLong));
+}
+
 TEST(ForcedTokens, GoOnThroughTags) {
   GrammarSource source{.kind = GrammarSource::Kind::tool_calls,
                        .parallel_calls = false,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "grammar/schema_pointer.h"
 
 namespace nibble {
 namespace {
@@ -79,6 +80,20 @@ TEST(SchemaAddresses, RefusesWhatIsNotOnePlaceForSure) {
           R"("allOf":[{"$id":"http://h/a","$ref":"b"}],)"
           R"("$defs":{"b":{"$id":"b"},"c":{"$id":"http://h/b"}})",
           "the schema at #/allOf/0/$id: expected no address beside a reference");
+}
+
+TEST(SchemaAddresses, APointerLeadsToEachItemOfAList) {
+  std::string items;
+  for (int i = 0; i < 120; ++i) items += concat(i > 0 ? "," : "", R"({"const":)", i, "}");
+  const Json schema = parse_json(concat(R"({"anyOf":[)", items, "]}"), "a schema").value();
+  const auto& list = schema.find("anyOf")->as_array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const PointedAt found = pointed_at(schema, concat("/anyOf/", i));
+    EXPECT_EQ(found.value, &list[i]) << i;
+    EXPECT_TRUE(found.is_schema) << i;
+  }
+  for (const char* none : {"/anyOf/120", "/anyOf/", "/anyOf/-1", "/anyOf/1a", "/anyOf/:"})
+    EXPECT_EQ(pointed_at(schema, none).value, nullptr) << none;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // How many schemas may be inside each other, and that those beside each other do not count.
 #include <gtest/gtest.h>
 
+#include "grammar/schema_conditions.h"
 #include "grammar/schema_facts.h"
 #include "grammar/schema_grammar.h"
 #include "grammar/schema_negation.h"
@@ -42,6 +43,18 @@ TEST(SchemaLevels, HaveMoreThanTwoHundredSchemasBesideEachOther) {
   const std::string schema = concat(R"({"type":"object","properties":{)", properties, "}}");
   const auto made = schema_grammar(parse_json(schema, "schema").value(), 3);
   EXPECT_TRUE(made.ok()) << made.error().message;
+}
+
+/// The schema itself is one of them.
+TEST(SchemaLevels, HaveAtMostTwentyThousandSchemasInAll) {
+  const auto told = [](size_t schemas) {
+    const Json each{Json::Object{}};
+    const Json schema = json_object({{"anyOf", Json(Json::Array(schemas - 1, each))}});
+    const auto made = without_conditions(schema);
+    return made.ok() ? "" : made.error().message;
+  };
+  EXPECT_EQ(told(20000), "");
+  EXPECT_NE(told(20001).find("at most 20000 schemas"), std::string::npos) << told(20001);
 }
 
 }  // namespace
