@@ -199,6 +199,8 @@ TEST(ImageRequest, DetailAndBoundsOnPixels) {
   // Rounded up it would be 37 x 28 tokens, more than the server's 1,024.
   EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"min_pixels":1000000})"), 36 * 27);
   EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"min_pixels":900000})"), 35 * 26);
+  // Settings of videos are passed over where there are none, whatever they say.
+  EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"fps":-1,"max_pixels":65536})"), 9 * 6);
   for (const char* wrong : {R"({"max_pixels":1048577})", R"({"max_pixels":0})",
                             R"({"max_pixels":"many"})", R"({"pixels":1})", "5"}) {
     const auto parsed = parse_generation_request(

@@ -21,7 +21,9 @@ ToolSchemas schemas() {
         "maybe":{"type":"string","nullable":true},
         "some_days":{"type":["integer","null"]},
         "any":{"description":"anything"},
-        "days":{"type":"integer"}}}}}])",
+        "days":{"type":"integer"},
+        "unit":{"enum":["day","1",2,"of "]},
+        "only":{"const":"so"}}}}}])",
                                 "the tools")
                          .value());
 }
@@ -51,6 +53,19 @@ TEST(ToolSchemas, WhiteSpaceAroundABoundedStringIsOfTheForm) {
       {"either", " abcd ", R"("abcd")"},
       {"either", "null", "null"},
       {"days", " 3\n", "3"},
+  });
+}
+
+/// White space around it is of the form, unless it is of the value; what looks like a number is one
+/// where the value is no string of that name.
+TEST(ToolSchemas, AStringThatTheSchemaNamesIsMeant) {
+  expect_values({
+      {"unit", "day", R"("day")"},
+      {"unit", "\n day\n", R"("day")"},
+      {"unit", "1", R"("1")"},
+      {"unit", "2", "2"},
+      {"unit", "of ", R"("of ")"},
+      {"only", " so ", R"("so")"},
   });
 }
 

@@ -99,6 +99,7 @@ TEST(SiteRules, HostsAndOrigins) {
       EXPECT_EQ(error ? error->code : "", row.code)
           << row.method << " " << row.host << " " << row.origin;
       EXPECT_EQ(error ? error->status : 403, 403);
+      EXPECT_EQ(error ? error->type : "permission_error", "permission_error");
       request.path = "/health";
       EXPECT_TRUE(std::string_view(row.method) != "GET" || !rules.refusal_of(request));
     }

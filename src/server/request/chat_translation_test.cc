@@ -245,6 +245,9 @@ TEST(ResponsesTranslation, Conversations) {
        R"({"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{},
             "strict":true}},
           "messages":[{"role":"user","content":"x"}]})"},
+      {R"({"input":"x","text":{"format":{"type":"json_object","schema":{}}}})",
+       R"({"response_format":{"type":"json_object","schema":{}},
+          "messages":[{"role":"user","content":"x"}]})"},
   };
   expect(chat_of_responses, kCases);
 }
