@@ -118,6 +118,9 @@ Result<void> HeadConverter::plan() {
   declaration_ = stored_declaration(weights);
   std::erase_if(declaration_.quantized, [](const auto& module) { return module.name == kHead; });
   std::erase(declaration_.plain, kHead);
+  if (plain && declaration_.quantized.empty())
+    return unsupported(checkpoint_.folder().string(), "a quantized linear beside lm_head", "none",
+                       concat("use ", source_.folder().string(), " itself"));
   if (plain) {
     declaration_.plain.emplace_back(kHead);
     const DType dtype = source_.find(head_.values)->dtype;

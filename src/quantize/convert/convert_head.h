@@ -24,8 +24,9 @@ struct HeadReport {
 
 /// `source` is the unquantized checkpoint that `checkpoint` was made from. bf16 means the source's
 /// own type. Weights only for nvfp4; as in recipes otherwise. Errors: unsupported (a tied head, a
-/// head that shares its file, a format the dialect cannot say), corrupt (the source's head does not
-/// fit or is broken), otherwise as quantize(). `block_bytes` of the source are rounded at once.
+/// head that shares its file, a format the dialect cannot say, bf16 where nothing else is
+/// quantized), corrupt (the source's head does not fit or is broken), otherwise as quantize().
+/// `block_bytes` of the source are rounded at once.
 Result<HeadReport> convert_head(const Checkpoint& checkpoint, const Checkpoint& source,
                                 HeadFormat format, const std::filesystem::path& output,
                                 int64_t block_bytes = kBlockBytes);

@@ -137,5 +137,27 @@ TEST(ConvertHead, RefusesWhatDoesNotFit) {
   EXPECT_NE(twice.error().message.find("expected an unquantized lm_head"), std::string::npos);
 }
 
+/// Then nothing would be quantized: what came out would be the base.
+TEST(ConvertHead, RefusesToLeaveNothingQuantized) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::dense);
+  const Recipe recipe = test::recipe_of("  - match: lm_head\n    weights: nvfp4\n");
+  for (const auto dialect : {Dialect::compressed_tensors, Dialect::modelopt}) {
+    const auto from = folder / concat("from", dialect_name(dialect));
+    ASSERT_TRUE(run(folder / "in", from, {.recipe = recipe, .dialect = dialect}).ok());
+    const auto refused = convert_folder(from, folder / "in", HeadFormat::bf16, folder / "no");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+    EXPECT_EQ(
+        refused.error().message,
+        concat(from.string(), ": expected a quantized linear beside lm_head, found none; use ",
+               (folder / "in").string(), " itself"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "no"));
+    EXPECT_TRUE(convert_folder(from, folder / "in", HeadFormat::nvfp4,
+                               folder / concat("to", dialect_name(dialect)))
+                    .ok());
+  }
+}
+
 }  // namespace
 }  // namespace nibble

@@ -76,6 +76,11 @@ TEST(ReportTexts, TheTableHasARowForEachKindAndTheirSum) {
             "warning: one thing\nwarning: another\n");
 }
 
+TEST(ReportTexts, OfNoTensorsTheTableHasNumbersToo) {
+  EXPECT_TRUE(
+      QuantizeReport().table().ends_with("all tensors: 0.00 MB -> 0.00 MB, 0.00 times smaller\n"));
+}
+
 /// The picture as it is looked at: a change of it is meant.
 TEST(ReportTexts, ThePictures) {
   const QuantizeReport report = report_of_kinds();
