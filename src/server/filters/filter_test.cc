@@ -1,9 +1,6 @@
 // The three kinds of filters, each asked directly; slow, dead and broken ones.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -182,52 +179,6 @@ TEST_F(Filter, AServiceJudges) {
   EXPECT_EQ(ask(*filter, "good again"), FilterVerdict::pass);
   service.stop();
   EXPECT_EQ(ask(*filter, "good"), FilterVerdict::failed);
-}
-
-/// A service that takes one connection and no other, and passes all that it is asked there.
-class OneConnection {
- public:
-  OneConnection() {
-    sockaddr_in address{.sin_family = AF_INET};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* where = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(door_, where, size), 0);
-    EXPECT_EQ(::listen(door_, 1), 0);
-    EXPECT_EQ(::getsockname(door_, where, &size), 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { run(); });
-  }
-  ~OneConnection() { thread_.join(); }
-  std::string url() const { return concat("http://127.0.0.1:", port_, "/judge"); }
-
- private:
-  void run() const {
-    const int client = ::accept(door_, nullptr, nullptr);
-    ::close(door_);
-    std::string asked;
-    char piece[4096];
-    for (ssize_t count = 0; (count = ::read(client, piece, sizeof piece)) > 0;) {
-      asked.append(piece, static_cast<size_t>(count));
-      if (!asked.ends_with('}')) continue;
-      asked.clear();
-      constexpr std::string_view kPass =
-          "HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{\"verdict\":\"pass\"}";
-      EXPECT_EQ(::write(client, kPass.data(), kPass.size()), std::ssize(kPass));
-    }
-    ::close(client);
-  }
-
-  int door_ = ::socket(AF_INET, SOCK_STREAM, 0);
-  uint16_t port_ = 0;
-  std::thread thread_;
-};
-
-TEST_F(Filter, AConnectionIsKeptForTheNextQuestion) {
-  const OneConnection service;
-  const auto filter = make("http:" + service.url());
-  for (const char* text : {"one", "two", "three"})
-    EXPECT_EQ(ask(*filter, text), FilterVerdict::pass) << text;
 }
 
 /// Services whose certificates an authority of the test's own has signed.
