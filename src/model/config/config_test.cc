@@ -293,6 +293,23 @@ TEST(Config, BadConfigsAreRefusedByName) {
   }
 }
 
+/// A kind of layer that is not known is no damage to the file.
+TEST(Config, UnknownKindsOfLayersAreUnsupported) {
+  for (const auto& [base, path, known, unknown] :
+       {std::array{"qwen3.6-35b-a3b", "text_config.layer_types", "linear_attention",
+                   "sliding_attention"},
+        std::array{"qwen3-30b-a3b", "layer_types", "full_attention", "linear_attention"}}) {
+    const int layers = ModelConfig::parse(load_config(base)).value().layer_count();
+    std::string types = concat("[\"", unknown, "\"");
+    for (int i = 1; i < layers; ++i) types += concat(",\"", known, "\"");
+    const auto config = ModelConfig::parse(edited(base, {{path, types + "]"}}));
+    ASSERT_FALSE(config.ok()) << base;
+    EXPECT_EQ(config.error().code, ErrorCode::unsupported) << config.error().message;
+    EXPECT_NE(config.error().message.find(concat("found \"", unknown, "\"")), std::string::npos)
+        << config.error().message;
+  }
+}
+
 TEST(Config, TextOnlyClassesAreFlat) {
   Json flat = *load_config("qwen3.6-35b-a3b").find("text_config");
   flat.set("architectures", Json::Array{"Qwen3_5MoeForCausalLM"});

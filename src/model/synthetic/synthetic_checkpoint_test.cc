@@ -6,6 +6,7 @@
 #include <set>
 
 #include "checkpoint/checkpoint.h"
+#include "model/config/module_pattern.h"
 #include "model/config/quant_config.h"
 #include "model/weights/sound_weights.h"
 #include "testing/test_files.h"
@@ -42,6 +43,34 @@ Opened write_and_open(const std::filesystem::path& folder, const SyntheticOption
         VisionConfig::parse(config, opened.config.hidden, opened.config.vocab_rows).value();
   opened.weights = Weights::bind(*opened.checkpoint, opened.config).value();
   return opened;
+}
+
+/// Other engines want each linear to be in a group or among those that are ignored.
+void expect_plain_linears_ignored(const Opened& opened) {
+  std::vector<ModulePattern> ignored;
+  const Json* names = opened.checkpoint->config().find("quantization_config")->find("ignore");
+  ASSERT_NE(names, nullptr);
+  for (const Json& text : names->as_array())
+    ignored.push_back(ModulePattern::compressed_tensors(text.as_string()).value());
+  const auto check = [&](const LinearSource& linear) {
+    const bool found =
+        std::ranges::any_of(ignored, [&](const auto& one) { return one.matches(linear.module); });
+    EXPECT_EQ(found, linear.scheme.weights == WeightFormat::plain) << linear.module;
+  };
+  const Weights& weights = opened.weights;
+  for (const LayerSources& layer : weights.layers()) {
+    const AttentionSources& a = layer.attention;
+    const DeltaNetSources& d = layer.delta_net;
+    const MlpSources& expert = layer.moe.experts[1];
+    for (const LinearSource* each :
+         {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.a, &d.b, &d.out, &layer.moe.router,
+          &layer.moe.shared_gate, &layer.moe.shared.up, &expert.gate, &expert.up, &expert.down})
+      if (each->present()) check(*each);
+  }
+  for (const LinearSource* each :
+       {&weights.embedding(), &weights.head(), &weights.mtp()->joined,
+        &weights.mtp()->layer.attention.q, &weights.vision()->blocks[1].fc1.weight})
+    check(*each);
 }
 
 class SyntheticInputs : public testing::Test {
@@ -159,6 +188,7 @@ TEST_P(SyntheticCheckpoint, AFolderHasWhatOtherEnginesWant) {
   EXPECT_EQ(tower.blocks[1].fc2.weight.module, "model.visual.blocks.1.mlp.linear_fc2");
   EXPECT_EQ(opened.weights.load(tower.blocks[1].fc2.weight).value().values.shape(), (Shape{8, 16}));
   EXPECT_EQ(opened.weights.load(tower.patches.weight).value().values.shape(), (Shape{8, 96}));
+  if (GetParam() != WeightLayout::bf16) expect_plain_linears_ignored(opened);
   const LayerSources& layer = opened.weights.layers()[1];
   const QuantScheme token = {WeightFormat::fp8_tensor, ActivationFormat::fp8_token};
   const QuantScheme by_row = {WeightFormat::fp8_channel, ActivationFormat::fp8_token};
