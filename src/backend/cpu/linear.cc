@@ -94,8 +94,8 @@ void round_row(const PackedLinear& weight, Activations mode, InputScales scales,
 
 void LinearRunner::reserve(size_t calls, int64_t input_floats) {
   unit_begin_.reserve(calls + 1);
+  if (!rounds(activations_)) low_begin_.reserve(calls);
   if (activations_ == Activations::int8) {
-    low_begin_.reserve(calls);
     low_inputs_.reserve(calls);
     low_.reserve(static_cast<size_t>(low_bytes_max(input_floats)));
   }
@@ -107,9 +107,9 @@ void LinearRunner::reserve(size_t calls, int64_t input_floats) {
 int64_t LinearRunner::bytes_of(Activations activations, size_t calls, int64_t input_floats) {
   size_t bytes = (calls + 1) * sizeof(int64_t);
   const auto floats = static_cast<size_t>(input_floats);
+  if (!rounds(activations)) bytes += calls * sizeof(int64_t);
   if (activations == Activations::int8)
-    bytes += calls * (sizeof(int64_t) + sizeof(LowInput)) +
-             static_cast<size_t>(low_bytes_max(input_floats));
+    bytes += calls * sizeof(LowInput) + static_cast<size_t>(low_bytes_max(input_floats));
   if (rounds(activations)) bytes += calls * sizeof(LinearCall) + floats * sizeof(float);
   return static_cast<int64_t>(bytes);
 }

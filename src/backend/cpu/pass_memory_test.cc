@@ -22,7 +22,7 @@ TEST_P(CpuPassMemory, IsNotExceededByTheLargestPass) {
   std::vector<int32_t> ids(64);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 7 % 50);
   for (const Activations activations :
-       {Activations::bf16, Activations::declared, Activations::int8}) {
+       {Activations::bf16, Activations::declared, Activations::f32, Activations::int8}) {
     const auto backend = make_cpu_backend(golden_.weights, golden_.config,
                                           {.activations = activations, .threads = 1})
                              .value();
