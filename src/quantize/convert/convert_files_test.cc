@@ -10,8 +10,8 @@
 namespace nibble {
 namespace {
 
-/// What stood in an earlier file does not come into a later one than what stood after it: whoever
-/// reads the layers one by one needs one file after the other.
+/// A tensor of an earlier file does not come behind those of later ones: whoever reads the layers
+/// one by one needs one file after the other.
 TEST(ConvertFiles, TensorsStayInTheOrderOfTheirFiles) {
   const test::Folder folder;
   test::write_model(folder / "in", test::Layout::dense);
