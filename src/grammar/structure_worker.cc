@@ -113,9 +113,11 @@ std::string compile(const StructureBuilder& builder, const WorkerSetup& setup) {
   }
 }
 
-/// The whole life of a child.
-[[noreturn]] void run_child(const StructureBuilder& builder, const WorkerSetup& setup) {
+/// The whole life of a child of the process `worker`.
+[[noreturn]] void run_child(const StructureBuilder& builder, const WorkerSetup& setup,
+                            pid_t worker) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != worker) ::_exit(1);  // it ended before it was to take the child with it
   ::close(STDIN_FILENO);
   nice_at_start = ::getpriority(PRIO_PROCESS, 0);
   limit_child(setup);
@@ -136,11 +138,12 @@ int run_structure_worker() {
   const auto setup = setup_of(bytes.value());
   if (!setup.ok()) return 1;
   const StructureBuilder builder(setup.value().vocabulary);
+  const pid_t own = ::getpid();
   while (true) {
     const auto next = receive_socket(STDIN_FILENO);
     if (!next) return 0;
     job = *next;
-    if (::fork() == 0) run_child(builder, setup.value());
+    if (::fork() == 0) run_child(builder, setup.value(), own);
     ::close(job);  // where there is no child, its client sees the end of it
   }
 }
