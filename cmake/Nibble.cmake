@@ -1,8 +1,8 @@
 # nibble_module(NAME [TEST_SECONDS N] [TESTS_ELSEWHERE REGEX] SOURCES... DEPENDS...): a folder of src/
 # as a static library, its *_test.cc as one test program, and each *_fuzz.cc as one fuzz program,
 # those of its subfolders too. They are found by name, so none can be forgotten. TEST_SECONDS: about
-# how long its tests take with sanitizers; the longest begin first. TESTS_ELSEWHERE: tests whose
-# path matches belong to another program.
+# how long its tests take with sanitizers; the longest begin first, and what takes more than 40 is
+# run in parts side by side. TESTS_ELSEWHERE: tests whose path matches belong to another program.
 
 add_library(nibble_flags INTERFACE)
 target_compile_options(nibble_flags INTERFACE
@@ -88,10 +88,22 @@ function(nibble_module name)
       target_link_libraries(${target}_test PRIVATE ${target} ${ARG_TEST_DEPENDS} GTest::gtest_main)
       nibble_precompiled(${target}_test nibble_test_pch)
       target_include_directories(${target}_test PRIVATE ${CMAKE_BINARY_DIR}/generated)
-      add_test(NAME ${name} COMMAND ${target}_test)
+      set(seconds 1)
       if(ARG_TEST_SECONDS)
-        set_tests_properties(${name} PROPERTIES COST ${ARG_TEST_SECONDS})
+        set(seconds ${ARG_TEST_SECONDS})
       endif()
+      math(EXPR parts "(${seconds} + 39) / 40")
+      math(EXPR last "${parts} - 1")
+      math(EXPR cost "${seconds} / ${parts}")
+      foreach(part RANGE ${last})
+        set(test ${name})
+        if(parts GREATER 1)
+          set(test ${name}_part${part})
+        endif()
+        add_test(NAME ${test} COMMAND ${target}_test)
+        set_tests_properties(${test} PROPERTIES COST ${cost}
+          ENVIRONMENT "GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${part}")
+      endforeach()
     endif()
   endif()
   if(NIBBLE_TESTS)
