@@ -38,6 +38,7 @@ while read -r _ _ _ _ place options rest; do
 done < /proc/self/mountinfo
 mount -o remount,bind,rw "$scratch"
 mount -t proc proc /proc 2>/dev/null || true
+export TMPDIR="$scratch"
 case "$scratch" in /tmp/*) ;; *) mount --bind "$scratch" /tmp ;; esac
 cd "$scratch"
 exec "$@"
