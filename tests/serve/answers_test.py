@@ -190,5 +190,5 @@ class Checks:
 
 
 if __name__ == "__main__":
-    # The sanitizers take ten times as long to compile a structure, and the machine may be busy.
+    # With sanitizers a structure takes long to compile, and the machine may be busy.
     sys.exit(run_checks(Checks, __doc__, ["--structure-timeout", "600"]))
