@@ -20,13 +20,6 @@ GenerationRequest taken(const std::string& fields, const ServedModel& served) {
   return std::move(std::get<GenerationRequest>(read));
 }
 
-ServedModel with_grammars() {
-  ServedModel served = testing::served_model();
-  served.grammars =
-      std::make_shared<GrammarCompiler>([words = served.grammar_vocabulary()] { return words; });
-  return served;
-}
-
 TEST(FieldEffects, NoneIsKnownWhereClientsMeanNone) {
   const std::pair<Api, std::vector<const char*>> kNames[] = {
       {Api::chat,
@@ -48,7 +41,7 @@ TEST(FieldEffects, NoneIsKnownWhereClientsMeanNone) {
 
 TEST(FieldEffects, StructuresOfJsonAreSaidByAFlag) {
   using Kind = GrammarSource::Kind;
-  const ServedModel served = with_grammars();
+  const ServedModel served = testing::served_model_with_grammars();
   const auto kind = [&](const std::string& fields) -> std::optional<Kind> {
     const GenerationRequest request = taken(fields, served);
     if (!request.structure) return std::nullopt;
@@ -66,7 +59,7 @@ TEST(FieldEffects, EveryNameOfAStructureIsTaken) {
     const char *name, *value;
     Kind kind;
   };
-  const ServedModel served = with_grammars();
+  const ServedModel served = testing::served_model_with_grammars();
   for (const Row& row : {Row{"guided_json", "{}", Kind::json_schema},
                          {"guided_regex", "\"a\"", Kind::regex},
                          {"guided_choice", "[\"a\"]", Kind::choice},

@@ -33,16 +33,14 @@ class Refusals : public ::testing::Test {
 
 TEST_F(Refusals, SayWhatIsExpectedAndFound) {
   const ServedModel model = testing::served_model();
-  ServedModel pictures = testing::model_with_images();
+  const ServedModel pictures = testing::model_with_images();
   ServedModel plain = testing::served_model();
   plain.tags = {};
   ServedModel no_template = testing::served_model();
   no_template.chat_template.reset();
   ServedModel strict = testing::served_model();
   strict.policy.unknown_fields = UnknownFields::refused;
-  ServedModel grammars = testing::served_model();
-  grammars.grammars =
-      std::make_shared<GrammarCompiler>([words = grammars.grammar_vocabulary()] { return words; });
+  const ServedModel grammars = testing::served_model_with_grammars();
 
   chat({R"("temperature":-1)",
         R"("top_p":2)",

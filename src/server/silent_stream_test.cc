@@ -3,43 +3,16 @@
 
 #include <chrono>
 
-#include "server/testing/test_server.h"
-#include "testing/gate.h"
+#include "server/testing/gated_server.h"
 
 namespace nibble {
 namespace {
 
-using testing::Gate;
 using testing::kCompletions;
 using testing::post;
 using testing::RawClient;
 
-/// Its passes stand at a gate.
-class GatedBackend final : public testing::ScriptedBackend {
- public:
-  GatedBackend(std::vector<int32_t> script, std::shared_ptr<Gate> gate)
-      : ScriptedBackend(std::move(script)), gate_(std::move(gate)) {}
-  Residual embed(const Batch& batch) override {
-    gate_->pass();
-    return ScriptedBackend::embed(batch);
-  }
-
- private:
-  std::shared_ptr<Gate> gate_;
-};
-
-class SilentStreamTest : public testing::ServerTest {
- protected:
-  std::unique_ptr<Backend> backend(std::vector<int32_t> script,
-                                   std::chrono::milliseconds) const override {
-    return std::make_unique<GatedBackend>(std::move(script), gate_);
-  }
-  void TearDown() override {
-    testing::ServerTest::TearDown();
-    Gate::dismiss(gate_);
-  }
-  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
-};
+class SilentStreamTest : public testing::GatedServerTest {};
 
 /// Until it has been silent for a whole period, a stream has no status yet and may be refused.
 TEST_F(SilentStreamTest, IsKeptAliveOnceAPeriodHasPassed) {

@@ -3,31 +3,15 @@
 
 #include <future>
 
-#include "server/testing/test_server.h"
-#include "testing/gate.h"
+#include "server/testing/gated_server.h"
 
 namespace nibble {
 namespace {
 
-using testing::Gate;
 using testing::kChat;
 using testing::kCompletions;
 using testing::post;
 using testing::RawClient;
-
-/// Its passes stand at a gate.
-class GatedBackend final : public testing::ScriptedBackend {
- public:
-  GatedBackend(std::vector<int32_t> script, std::shared_ptr<Gate> gate)
-      : ScriptedBackend(std::move(script)), gate_(std::move(gate)) {}
-  Residual embed(const Batch& batch) override {
-    gate_->pass();
-    return ScriptedBackend::embed(batch);
-  }
-
- private:
-  std::shared_ptr<Gate> gate_;
-};
 
 /// The answer to a request that comes by another way than a socket.
 class Heard final : public HttpExchange {
@@ -43,17 +27,8 @@ class Heard final : public HttpExchange {
   std::promise<HttpResponse> told_;
 };
 
-class StoppingTest : public testing::ServerTest {
+class StoppingTest : public testing::GatedServerTest {
  protected:
-  std::unique_ptr<Backend> backend(std::vector<int32_t> script,
-                                   std::chrono::milliseconds) const override {
-    return std::make_unique<GatedBackend>(std::move(script), gate_);
-  }
-  void TearDown() override {
-    gate_->open();
-    testing::ServerTest::TearDown();
-    Gate::dismiss(gate_);
-  }
   HttpResponse hear(const std::string& method, const std::string& path,
                     const std::string& body = "") {
     const auto heard = std::make_shared<Heard>();
@@ -64,7 +39,6 @@ class StoppingTest : public testing::ServerTest {
                     heard);
     return heard->wait();
   }
-  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 };
 
 constexpr const char* kHi = R"({"messages":[{"role":"user","content":"hi"}]})";

@@ -2,9 +2,8 @@
 // its length is known or not, what it took comes back, and no address takes all of it.
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "server/http/http_server.h"
+#include "server/testing/listening_test.h"
 #include "server/testing/test_client.h"
 
 namespace nibble {
@@ -12,29 +11,24 @@ namespace {
 
 using testing::RawClient;
 
-class BodyMemory : public ::testing::Test {
+class BodyMemory : public testing::ListeningTest {
  protected:
   static constexpr size_t kBytes = 3000;
 
   /// A proxy is the peer of all: whom it names is counted, and nobody where it names none.
   void SetUp() override {
-    HttpOptions options{.port = 0};
+    HttpOptions options;
     options.trusted_proxies = {AddressRange::parse("127.0.0.1").value()};
     options.limits.body_bytes_max = 2000;
     options.limits.bodies_bytes_max = kBytes;
-    server_ = HttpServer::listen(options, [this](HttpRequest request, auto exchange) {
-                if (request.path == "/held") {
-                  held_ = std::move(request);
-                  exchange_ = std::move(exchange);
-                } else {
-                  exchange->respond({.body = "taken"});
-                }
-              }).value();
-    thread_ = std::thread([this] { server_->run(); });
-  }
-  void TearDown() override {
-    server_->post([this] { server_->stop(); });
-    thread_.join();
+    listen(std::move(options), [this](HttpRequest request, auto exchange) {
+      if (request.path == "/held") {
+        held_ = std::move(request);
+        exchange_ = std::move(exchange);
+      } else {
+        exchange->respond({.body = "taken"});
+      }
+    });
   }
 
   static std::string head(std::string_view path, std::string_view length) {
@@ -53,8 +47,6 @@ class BodyMemory : public ::testing::Test {
     return testing::soon([&] { return ask(bytes, from).starts_with("HTTP/1.1 200"); });
   }
 
-  std::unique_ptr<HttpServer> server_;
-  std::thread thread_;
   HttpRequest held_;
   std::shared_ptr<HttpExchange> exchange_;
 };

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
-#include <thread>
 
 #include "base/json.h"
 #include "server/http/http_server.h"
+#include "server/testing/listening_test.h"
 #include "server/testing/test_client.h"
 
 namespace nibble {
@@ -14,31 +14,22 @@ namespace {
 using testing::get;
 using testing::RawClient;
 
-class HttpFraming : public ::testing::Test {
+class HttpFraming : public testing::ListeningTest {
  protected:
   /// Answers with the path, under "/stream" in pieces.
   void start(HttpLimits limits = {}) {
     limits.header_wait = limits.body_wait = limits.idle_wait = limits.write_wait =
         testing::kPatience;
-    auto server = HttpServer::listen(
-        {.port = 0, .limits = limits}, [](const HttpRequest& request, const auto& exchange) {
-          if (!request.path.starts_with("/stream"))
-            return exchange->respond({.content_type = "text/plain",
-                                      .body = request.path,
-                                      .headers = {{"X-One", "1"}, {"X-Two", "2"}}});
-          exchange->start_stream({.content_type = "text/event-stream", .body = "first,"});
-          exchange->write("");
-          exchange->write(std::string(26, 'x'));
-          exchange->finish_stream();
-        });
-    ASSERT_TRUE(server.ok()) << server.error().message;
-    server_ = std::move(server).value();
-    thread_ = std::thread([this] { server_->run(); });
-  }
-  void TearDown() override {
-    if (!server_) return;
-    server_->post([this] { server_->stop(); });
-    thread_.join();
+    listen({.limits = limits}, [](const HttpRequest& request, const auto& exchange) {
+      if (!request.path.starts_with("/stream"))
+        return exchange->respond({.content_type = "text/plain",
+                                  .body = request.path,
+                                  .headers = {{"X-One", "1"}, {"X-Two", "2"}}});
+      exchange->start_stream({.content_type = "text/event-stream", .body = "first,"});
+      exchange->write("");
+      exchange->write(std::string(26, 'x'));
+      exchange->finish_stream();
+    });
   }
   /// An answer up to these words, without the line that has the date.
   static std::string answer(RawClient& client, const std::string& request, const std::string& end) {
@@ -48,9 +39,6 @@ class HttpFraming : public ::testing::Test {
     if (date != std::string::npos) text.erase(date, text.find("\r\n", date + 2) - date);
     return text;
   }
-
-  std::unique_ptr<HttpServer> server_;
-  std::thread thread_;
 };
 
 TEST_F(HttpFraming, AWholeAnswerHasItsLengthAndItsHeaders) {

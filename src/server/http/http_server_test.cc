@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "server/testing/listening_test.h"
 #include "server/testing/test_client.h"
 
 namespace nibble {
@@ -23,14 +24,10 @@ struct BadRequest {
   int status;
 };
 
-class HttpServerTest : public ::testing::Test {
+class HttpServerTest : public testing::ListeningTest {
  protected:
   void start(HttpLimits limits, HttpHandler handler) {
-    HttpOptions options{.port = 0, .limits = limits};
-    auto server = HttpServer::listen(options, std::move(handler));
-    ASSERT_TRUE(server.ok()) << server.error().message;
-    server_ = std::move(server).value();
-    thread_ = std::thread([this] { server_->run(); });
+    listen({.limits = limits}, std::move(handler));
   }
   /// Answers with "METHOD PATH BODY".
   static void echo(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
@@ -53,11 +50,6 @@ class HttpServerTest : public ::testing::Test {
     limits.header_wait = limits.body_wait = limits.idle_wait = limits.write_wait =
         std::chrono::milliseconds(300);
     return limits;
-  }
-  void TearDown() override {
-    if (!server_) return;
-    server_->post([this] { server_->stop(); });
-    thread_.join();
   }
   uint16_t port() const { return server_->port(); }
   /// All that is said to who sends this, up to the end of the connection.
@@ -84,9 +76,6 @@ class HttpServerTest : public ::testing::Test {
   }
   /// Runs on the server's thread and waits.
   void on_server(const std::function<void()>& task) { testing::run_on(*server_, task); }
-
-  std::unique_ptr<HttpServer> server_;
-  std::thread thread_;
 };
 
 TEST_F(HttpServerTest, RefusesBadRequests) {

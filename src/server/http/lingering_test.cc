@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "server/testing/listening_test.h"
 #include "server/testing/test_client.h"
 
 namespace nibble {
@@ -12,28 +13,16 @@ using testing::get;
 using testing::RawClient;
 using testing::soon;
 
-class Lingering : public ::testing::Test {
+class Lingering : public testing::ListeningTest {
  protected:
   /// Answers with the path.
   void start(HttpLimits limits) {
     limits.header_wait = limits.write_wait = testing::kPatience;
-    auto server = HttpServer::listen({.port = 0, .limits = limits},
-                                     [](const HttpRequest& request, const auto& exchange) {
-                                       exchange->respond({.body = request.path});
-                                     });
-    ASSERT_TRUE(server.ok()) << server.error().message;
-    server_ = std::move(server).value();
-    thread_ = std::thread([this] { server_->run(); });
-  }
-  void TearDown() override {
-    if (!server_) return;
-    server_->post([this] { server_->stop(); });
-    thread_.join();
+    listen({.limits = limits}, [](const HttpRequest& request, const auto& exchange) {
+      exchange->respond({.body = request.path});
+    });
   }
   static std::string last(std::string_view path) { return get(path, "Connection: close\r\n"); }
-
-  std::unique_ptr<HttpServer> server_;
-  std::thread thread_;
 };
 
 /// A socket that is closed at once meets what still comes with a reset, which may take the answer

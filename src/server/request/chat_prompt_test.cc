@@ -170,9 +170,7 @@ TEST(ChatPrompt, TagsInTheLastMessageAreText) {
 }
 
 TEST(ChatPrompt, WhatCannotStandBesideAContinuedMessage) {
-  ServedModel model = testing::served_model();
-  model.grammars =
-      std::make_shared<GrammarCompiler>([words = model.grammar_vocabulary()] { return words; });
+  const ServedModel model = testing::served_model_with_grammars();
   const std::string kTools =
       R"("tools":[{"type":"function","function":{"name":"f","strict":true}}],)";
   struct Row {

@@ -101,6 +101,14 @@ inline ServedModel served_model() {
   return model;
 }
 
+/// The same where answers may be asked for in a form.
+inline ServedModel served_model_with_grammars() {
+  ServedModel model = served_model();
+  model.grammars =
+      std::make_shared<GrammarCompiler>([words = model.grammar_vocabulary()] { return words; });
+  return model;
+}
+
 inline ModelConfig model_config() {
   ModelConfig config;
   config.hidden = 1;
