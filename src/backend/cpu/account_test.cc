@@ -4,64 +4,12 @@
 
 #include "backend/cpu/context.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/weight_bytes.h"
+#include "backend/cpu/weight_sum.h"
 #include "testing/golden_checks.h"
 #include "testing/source_dir.h"
 
 namespace nibble {
 namespace {
-
-/// Adds up what the tensors of a model take in the memory of this backend.
-class WeightSum {
- public:
-  explicit WeightSum(const Weights& weights) : weights_(weights) {
-    linear(weights.head());
-    if (weights.head().values != weights.embedding().values)
-      bytes_ += cpu::embedding_bytes(weights.embedding(), stored(weights.embedding()));
-    vector(weights.final_norm());
-    for (const LayerSources& one : weights.layers()) layer(one);
-    if (weights.mtp()) mtp(*weights.mtp());
-    if (weights.vision())
-      visit_vision(
-          *weights.vision(), [&](const LinearSource& source) { linear(source); },
-          [&](const VectorSource& source) { vector(source); });
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  DType stored(const LinearSource& source) const { return weights_.values_of(source).entry->dtype; }
-  void linear(const LinearSource& source) {
-    if (source.present()) bytes_ += cpu::linear_bytes(source, stored(source));
-  }
-  void vector(const VectorSource& source) {
-    if (source.present()) bytes_ += cpu::vector_bytes(source);
-  }
-  void mlp(const MlpSources& sources) {
-    for (const LinearSource* part : {&sources.gate, &sources.up, &sources.down}) linear(*part);
-  }
-  void layer(const LayerSources& l) {
-    const AttentionSources& a = l.attention;
-    const DeltaNetSources& d = l.delta_net;
-    for (const LinearSource* part : {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.b, &d.a, &d.out,
-                                     &l.moe.router, &l.moe.shared_gate})
-      linear(*part);
-    for (const VectorSource* part :
-         {&l.input_norm, &l.post_norm, &a.q_norm, &a.k_norm, &d.conv, &d.dt_bias, &d.norm})
-      vector(*part);
-    if (d.a_log.present()) bytes_ += cpu::decay_bytes(d.a_log);
-    mlp(l.dense_mlp);
-    mlp(l.moe.shared);
-    for (const MlpSources& expert : l.moe.experts) mlp(expert);
-  }
-  void mtp(const MtpSources& m) {
-    for (const VectorSource* part : {&m.embedding_norm, &m.hidden_norm, &m.norm}) vector(*part);
-    for (const LinearSource* part : {&m.joined, &m.head}) linear(*part);
-    layer(m.layer);
-  }
-
-  const Weights& weights_;
-  int64_t bytes_ = 0;
-};
 
 class CpuAccount : public testing::TestWithParam<std::string> {
  protected:
@@ -70,7 +18,7 @@ class CpuAccount : public testing::TestWithParam<std::string> {
 
 TEST_P(CpuAccount, WeightsAreThoseOfTheSources) {
   const auto backend = make_cpu_backend(golden_.weights, golden_.config, {.threads = 1}).value();
-  EXPECT_EQ(backend->reserved_bytes()->weights, WeightSum(golden_.weights).bytes());
+  EXPECT_EQ(backend->reserved_bytes()->weights, cpu::WeightSum(golden_.weights).bytes());
 }
 
 /// A rotary table has a frequency of 8 bytes and an axis of 1 byte for each pair of dimensions.
@@ -112,7 +60,7 @@ TEST(CpuTowerAccount, WeightsAndWorkspaceAreThoseOfTheShapes) {
   for (const char* folder : {"tests/golden/vision/tiny", "pebble/model"}) {
     SCOPED_TRACE(folder);
     Tower tower(folder);
-    EXPECT_EQ(tower.backend->reserved_bytes()->weights, WeightSum(tower.weights).bytes());
+    EXPECT_EQ(tower.backend->reserved_bytes()->weights, cpu::WeightSum(tower.weights).bytes());
     EXPECT_FALSE(tower.backend->has_vision());
     const VisionConfig& v = *tower.config.vision;
     const int64_t patches = 2 * int64_t{kVisionPage};

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "backend/cpu/mapped_fixture.h"
-#include "backend/cpu/weight_bytes.h"
+#include "backend/cpu/weight_sum.h"
 #include "testing/tiny_checkpoint.h"
 
 namespace nibble {
@@ -23,24 +23,7 @@ TEST_P(MappedLimits, FitOrDoNotToTheByte) {
   const auto automatic = loaded(WeightPlace::automatic);
   const Checkpoint checkpoint = Checkpoint::open(folder_).value();
   const Weights weights = Weights::bind(checkpoint, config_).value();
-  int64_t matrices = cpu::embedding_bytes(weights.embedding(), DType::bf16);
-  const auto add = [&](const LinearSource& source) {
-    if (source.present())
-      matrices += cpu::linear_bytes(source, weights.values_of(source).entry->dtype);
-  };
-  add(weights.head());
-  for (const LayerSources& layer : weights.layers()) {
-    const AttentionSources& a = layer.attention;
-    const DeltaNetSources& d = layer.delta_net;
-    for (const LinearSource* part : {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.b, &d.a, &d.out})
-      add(*part);
-    for (const LinearSource* part : {&layer.moe.router, &layer.moe.shared_gate}) add(*part);
-    for (const LinearSource* part :
-         {&layer.moe.shared.gate, &layer.moe.shared.up, &layer.moe.shared.down})
-      add(*part);
-    for (const MlpSources& expert : layer.moe.experts)
-      for (const LinearSource* part : {&expert.gate, &expert.up, &expert.down}) add(*part);
-  }
+  const int64_t matrices = cpu::WeightSum(weights).matrices();
   const int64_t copied = matrices - automatic->host_weights()->mapped;
   const auto streamed_with = [&](int64_t memory, BeyondMemory beyond) -> std::optional<bool> {
     const auto made = load({.host_memory_bytes = memory, .beyond_memory = beyond});
