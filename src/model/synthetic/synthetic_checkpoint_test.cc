@@ -9,6 +9,7 @@
 #include "model/config/module_pattern.h"
 #include "model/config/quant_config.h"
 #include "model/weights/sound_weights.h"
+#include "testing/dequantized.h"
 #include "testing/test_files.h"
 #include "testing/tiny_checkpoint.h"
 
@@ -96,8 +97,7 @@ TEST_P(SyntheticCheckpoint, BindsAsItWasNamedAndIsSound) {
     EXPECT_EQ(bound.scales, source.scales);
     const LinearWeight weight = opened.weights.load(bound).value();
     EXPECT_TRUE(check_sound(weight).ok());
-    std::vector<float> values(static_cast<size_t>(weight.rows * weight.cols));
-    dequantize_rows(weight, 0, weight.rows, values.data());
+    const std::vector<float> values = dequantized(weight);
     double squares = 0.0;
     for (const float x : values) squares += double{x} * x;
     const double deviation = std::sqrt(squares / static_cast<double>(values.size()));

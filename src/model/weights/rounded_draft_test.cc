@@ -11,16 +11,11 @@
 #include "model/synthetic/synthetic_numbers.h"
 #include "model/weights/draft_places.h"
 #include "model/weights/fused_linears.h"
+#include "testing/dequantized.h"
 #include "testing/golden.h"
 
 namespace nibble {
 namespace {
-
-std::vector<float> dequantized(const LinearWeight& weight) {
-  std::vector<float> values(static_cast<size_t>(weight.rows * weight.cols));
-  dequantize_rows(weight, 0, weight.rows, values.data());
-  return values;
-}
 
 /// Shares of the root mean square of a matrix that rounding normal numbers costs: about 0.095 with
 /// 16 E2M1 codes to a scale, 0.026 with E4M3 codes.

@@ -5,16 +5,11 @@
 #include <cstring>
 
 #include "model/weights/rounded_draft.h"
+#include "testing/dequantized.h"
 #include "testing/golden.h"
 
 namespace nibble {
 namespace {
-
-std::vector<float> dequantized(const LinearWeight& weight) {
-  std::vector<float> values(static_cast<size_t>(weight.rows * weight.cols));
-  dequantize_rows(weight, 0, weight.rows, values.data());
-  return values;
-}
 
 /// A source of weights whose plain head is stored in F32, with more digits than BF16 has.
 class WideHead final : public TensorSource {

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "model/weights/linear_binding.h"
 #include "tensor/float_formats.h"
+#include "testing/dequantized.h"
 #include "testing/golden.h"
 #include "testing/test_files.h"
 
@@ -91,12 +92,6 @@ Result<LinearWeight> bind_and_load(TestCheckpoint& test, int64_t rows, int64_t c
   const LinearSource source =
       TRY(LinearBinder(checkpoint, config).bind({.module = "m", .rows = rows, .cols = cols}));
   return load_linear(checkpoint, source);
-}
-
-std::vector<float> dequantized(const LinearWeight& weight) {
-  std::vector<float> values(static_cast<size_t>(weight.rows * weight.cols));
-  dequantize_rows(weight, 0, weight.rows, values.data());
-  return values;
 }
 
 TEST(LinearBinding, PlainTypes) {
