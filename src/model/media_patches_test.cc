@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/file.h"
 #include "model/config/vision_config.h"
-#include "testing/source_dir.h"
+#include "testing/published_config.h"
 
 namespace nibble {
 namespace {
@@ -52,14 +51,9 @@ TEST(MediaPatches, FitTheTowerAndTheirTokens) {
   }
 }
 
-Json load_config(const std::string& name) {
-  const std::string path = concat(NIBBLE_SOURCE_DIR, "/tests/golden/configs/", name, ".json");
-  return parse_json(read_text_file(path, 1 << 20).value(), path).value();
-}
-
 TEST(VisionConfig, RealShapes) {
   const auto vision =
-      VisionConfig::parse(load_config("qwen3.6-35b-a3b"), 2048, 248320).value().value();
+      VisionConfig::parse(published_config("qwen3.6-35b-a3b"), 2048, 248320).value().value();
   EXPECT_EQ(vision.depth, 27);
   EXPECT_EQ(vision.hidden, 1152);
   EXPECT_EQ(vision.inner, 4304);
@@ -70,8 +64,9 @@ TEST(VisionConfig, RealShapes) {
   EXPECT_EQ(vision.out, 2048);
   EXPECT_EQ(vision.image_token, 248056);
   EXPECT_EQ(vision.video_token, 248057);
-  EXPECT_EQ(VisionConfig::parse(load_config("qwen3.5-4b"), 2560, 248320).value()->hidden, 1024);
-  EXPECT_FALSE(VisionConfig::parse(load_config("qwen3-30b-a3b"), 2048, 151936).value());
+  EXPECT_EQ(VisionConfig::parse(published_config("qwen3.5-4b"), 2560, 248320).value()->hidden,
+            1024);
+  EXPECT_FALSE(VisionConfig::parse(published_config("qwen3-30b-a3b"), 2048, 151936).value());
 }
 
 struct BadCase {
@@ -104,7 +99,7 @@ const BadCase kBadCases[] = {
 
 TEST(VisionConfig, RefusesByKey) {
   for (const BadCase& bad : kBadCases) {
-    Json config = load_config("qwen3.6-35b-a3b");
+    Json config = published_config("qwen3.6-35b-a3b");
     Json* section = bad.section.empty() ? &config : config.find(bad.section);
     section->set(bad.key, parse_json(bad.value, "test").value());
     const auto parsed = VisionConfig::parse(config, 2048, 248320);

@@ -1,21 +1,15 @@
 // How far each number of a config.json may go, and what is taken where it says nothing.
 #include <gtest/gtest.h>
 
-#include "base/file.h"
 #include "model/config/config.h"
-#include "testing/source_dir.h"
+#include "testing/published_config.h"
 
 namespace nibble {
 namespace {
 
-Json load_config(const std::string& name) {
-  const std::string path = concat(NIBBLE_SOURCE_DIR, "/tests/golden/configs/", name, ".json");
-  return parse_json(read_text_file(path, 1 << 20).value(), path).value();
-}
-
 /// The settings of the text model, with some replaced; those that are null are left out.
 Result<ModelConfig> read_with(const char* name, const std::string& members) {
-  Json config = load_config(name);
+  Json config = published_config(name);
   const Json changes = parse_json(concat("{", members, "}"), "test").value();
   Json& text = *config.find("text_config");
   for (const auto& [key, value] : changes.as_object()) {

@@ -4,16 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "base/file.h"
-#include "testing/source_dir.h"
+#include "testing/published_config.h"
 
 namespace nibble {
 namespace {
-
-Json load_config(const std::string& name) {
-  const std::string path = concat(NIBBLE_SOURCE_DIR, "/tests/golden/configs/", name, ".json");
-  return parse_json(read_text_file(path, 1 << 20).value(), path).value();
-}
 
 /// Sets or (with "remove") drops the member at a path like "text_config.rope_parameters.factor".
 void edit(Json& json, std::string_view path, std::string_view value) {
@@ -38,13 +32,13 @@ struct Edit {
 };
 
 Json edited(const std::string& name, std::initializer_list<Edit> edits) {
-  Json json = load_config(name);
+  Json json = published_config(name);
   for (const auto& change : edits) edit(json, change.path, change.value);
   return json;
 }
 
 TEST(Config, MoeShape) {
-  const ModelConfig config = ModelConfig::parse(load_config("qwen3.6-35b-a3b")).value();
+  const ModelConfig config = ModelConfig::parse(published_config("qwen3.6-35b-a3b")).value();
   EXPECT_EQ(config.architecture, Architecture::qwen3_5_moe);
   EXPECT_EQ(config.hidden, 2048);
   EXPECT_EQ(config.layer_count(), 40);
@@ -74,7 +68,7 @@ TEST(Config, MoeShape) {
 }
 
 TEST(Config, DenseAndTied) {
-  const ModelConfig config = ModelConfig::parse(load_config("qwen3.5-4b")).value();
+  const ModelConfig config = ModelConfig::parse(published_config("qwen3.5-4b")).value();
   EXPECT_EQ(config.architecture, Architecture::qwen3_5);
   EXPECT_FALSE(config.moe);
   EXPECT_EQ(config.dense_width, 9216);
@@ -82,7 +76,7 @@ TEST(Config, DenseAndTied) {
 }
 
 TEST(Config, PlainMoe) {
-  const ModelConfig config = ModelConfig::parse(load_config("qwen3-30b-a3b")).value();
+  const ModelConfig config = ModelConfig::parse(published_config("qwen3-30b-a3b")).value();
   EXPECT_EQ(config.architecture, Architecture::qwen3_moe);
   EXPECT_EQ(config.norm, NormKind::plain);
   EXPECT_EQ(config.attention.rope.rotary_dims, 128);
@@ -96,7 +90,7 @@ TEST(Config, PlainMoe) {
 
 TEST(Config, AllRealShapesParse) {
   for (const char* name : {"qwen3.5-122b-a10b", "qwen3.5-397b-a17b", "qwen3.5-9b", "qwen3.6-27b"}) {
-    const auto config = ModelConfig::parse(load_config(name));
+    const auto config = ModelConfig::parse(published_config(name));
     EXPECT_TRUE(config) << name;
   }
 }
@@ -299,7 +293,7 @@ TEST(Config, UnknownKindsOfLayersAreUnsupported) {
        {std::array{"qwen3.6-35b-a3b", "text_config.layer_types", "linear_attention",
                    "sliding_attention"},
         std::array{"qwen3-30b-a3b", "layer_types", "full_attention", "linear_attention"}}) {
-    const int layers = ModelConfig::parse(load_config(base)).value().layer_count();
+    const int layers = ModelConfig::parse(published_config(base)).value().layer_count();
     std::string types = concat("[\"", unknown, "\"");
     for (int i = 1; i < layers; ++i) types += concat(",\"", known, "\"");
     const auto config = ModelConfig::parse(edited(base, {{path, types + "]"}}));
@@ -311,7 +305,7 @@ TEST(Config, UnknownKindsOfLayersAreUnsupported) {
 }
 
 TEST(Config, TextOnlyClassesAreFlat) {
-  Json flat = *load_config("qwen3.6-35b-a3b").find("text_config");
+  Json flat = *published_config("qwen3.6-35b-a3b").find("text_config");
   flat.set("architectures", Json::Array{"Qwen3_5MoeForCausalLM"});
   const ModelConfig config = ModelConfig::parse(flat).value();
   EXPECT_EQ(config.architecture, Architecture::qwen3_5_moe);

@@ -3,19 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "base/file.h"
 #include "model/config/rope.h"
-#include "testing/source_dir.h"
+#include "testing/published_config.h"
 
 namespace nibble {
 namespace {
 
 constexpr std::string_view kYarn = R"({"rope_type":"yarn","factor":4})";
-
-Json load_config(const std::string& name) {
-  const std::string path = concat(NIBBLE_SOURCE_DIR, "/tests/golden/configs/", name, ".json");
-  return parse_json(read_text_file(path, 1 << 20).value(), path).value();
-}
 
 ModelConfig changed(const Json& file, std::string_view text) {
   const RopeOverride change = parse_rope_scaling("--rope-scaling", text).value();
@@ -25,7 +19,7 @@ ModelConfig changed(const Json& file, std::string_view text) {
 }
 
 TEST(RopeOverride, KeysThatAreNotNamedStay) {
-  const ModelConfig config = changed(load_config("qwen3.6-35b-a3b"), kYarn);
+  const ModelConfig config = changed(published_config("qwen3.6-35b-a3b"), kYarn);
   const RopeConfig& rope = config.attention.rope;
   EXPECT_EQ(rope.theta, 1e7);
   EXPECT_EQ(rope.rotary_dims, 64);
@@ -37,12 +31,13 @@ TEST(RopeOverride, KeysThatAreNotNamedStay) {
 }
 
 TEST(RopeOverride, NoneLeavesTheFileAsItIs) {
-  const Json file = load_config("qwen3.6-35b-a3b");
+  const Json file = published_config("qwen3.6-35b-a3b");
   EXPECT_EQ(parse_config(file, std::nullopt).value().max_positions, 262144);
 }
 
 TEST(RopeOverride, ReplacesWhereverTheFileHasIt) {
-  Json legacy = load_config("qwen3-30b-a3b");  // flat, with rope_theta beside rope_scaling null
+  Json legacy =
+      published_config("qwen3-30b-a3b");  // flat, with rope_theta beside rope_scaling null
   const ModelConfig config =
       changed(legacy, R"({"type":"yarn","factor":2,"rope_theta":5e6,)"
                       R"("original_max_position_embeddings":40960,"partial_rotary_factor":0.5})");
@@ -50,12 +45,12 @@ TEST(RopeOverride, ReplacesWhereverTheFileHasIt) {
   EXPECT_EQ(config.attention.rope.rotary_dims, 64);
   EXPECT_EQ(config.max_positions, 81920);
 
-  Json both = load_config("qwen3.6-35b-a3b");
+  Json both = published_config("qwen3.6-35b-a3b");
   const Json rope = *both.find("text_config")->find("rope_parameters");
   both.find("text_config")->set("rope_scaling", rope);
   EXPECT_EQ(changed(both, kYarn).max_positions, 1048576);
 
-  Json outside = load_config("qwen3.6-35b-a3b");  // the settings beside text_config
+  Json outside = published_config("qwen3.6-35b-a3b");  // the settings beside text_config
   std::erase_if(outside.find("text_config")->as_object(),
                 [](const Json::Member& member) { return member.key == "rope_parameters"; });
   outside.set("rope_parameters", rope);
@@ -64,7 +59,7 @@ TEST(RopeOverride, ReplacesWhereverTheFileHasIt) {
 }
 
 TEST(RopeOverride, TurnsYarnOff) {
-  Json file = load_config("qwen3.6-35b-a3b");
+  Json file = published_config("qwen3.6-35b-a3b");
   Json& rope = *file.find("text_config")->find("rope_parameters");
   rope.set("type", "yarn");  // an older spelling of rope_type
   std::erase_if(rope.as_object(), [](const auto& member) { return member.key == "rope_type"; });
@@ -74,7 +69,7 @@ TEST(RopeOverride, TurnsYarnOff) {
 }
 
 TEST(RopeOverride, VllmsForms) {
-  const Json file = load_config("qwen3.6-35b-a3b");
+  const Json file = published_config("qwen3.6-35b-a3b");
   const std::string expected = rope_text(make_rope_table(changed(file, kYarn).attention.rope));
   for (const std::string& text :
        {concat(R"({"rope_parameters":)", kYarn, "}"), concat(R"({"rope_scaling":)", kYarn, "}"),
@@ -128,7 +123,7 @@ TEST(RopeOverride, BadTextIsRefusedByName) {
 }
 
 TEST(RopeOverride, ValuesAreHeldToTheFilesBounds) {
-  const Json file = load_config("qwen3.6-35b-a3b");
+  const Json file = published_config("qwen3.6-35b-a3b");
   struct Row {
     std::string_view text;
     std::string_view words;

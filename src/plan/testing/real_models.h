@@ -3,18 +3,14 @@
 
 #include <string>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "model/config/config.h"
-#include "testing/source_dir.h"
+#include "testing/published_config.h"
 
 namespace nibble {
 
 /// A config of tests/golden/configs by its name without ".json".
 inline ModelConfig real_config(const std::string& name) {
-  const std::string path = concat(NIBBLE_SOURCE_DIR "/tests/golden/configs/", name, ".json");
-  const std::string text = read_text_file(path, uint64_t{1} << 20).value();
-  return ModelConfig::parse(parse_json(text, path).value()).value();
+  return ModelConfig::parse(published_config(name)).value();
 }
 
 /// Qwen3.5-0.8B, whose shape differs from that of the 4B by these numbers.
